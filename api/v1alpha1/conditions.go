@@ -1,0 +1,314 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+// Conditions of a FleetRegistration. Ready sums up FleetClusterReady,
+// WorkloadReachable, AgentDeployed, CredentialsValid and AgentConnected; the
+// others stand beside it.
+const (
+	// ReadyCondition is True when the agent is deployed, holds a valid credential
+	// and reports. Otherwise it repeats the reason of the first condition, in the
+	// order of this page, that is not True.
+	ReadyCondition = "Ready"
+
+	// FleetClusterReadyCondition says whether the Fleet Cluster, its namespace and
+	// the agent's account are on the management cluster.
+	FleetClusterReadyCondition = "FleetClusterReady"
+
+	// WorkloadReachableCondition says whether the last attempt to talk to the
+	// workload cluster succeeded.
+	WorkloadReachableCondition = "WorkloadReachable"
+
+	// AgentDeployedCondition says whether the agent's objects are in the workload
+	// cluster.
+	AgentDeployedCondition = "AgentDeployed"
+
+	// CredentialsValidCondition says whether the agent holds a token that has not
+	// expired.
+	CredentialsValidCondition = "CredentialsValid"
+
+	// AgentConnectedCondition says whether the agent's heartbeat arrives.
+	AgentConnectedCondition = "AgentConnected"
+
+	// SelectedCondition says whether a policy selects the Cluster. A registration
+	// that lost its selection stays as it is and goes on being cared for.
+	SelectedCondition = "Selected"
+
+	// PausedCondition says whether the registration is paused: nothing is written
+	// to either cluster then.
+	PausedCondition = "Paused"
+
+	// DeletingCondition is True while the registration is being taken away.
+	DeletingCondition = "Deleting"
+)
+
+// Reasons of the Ready condition beside those it repeats.
+const (
+	// ReadyReason means that nothing is missing.
+	ReadyReason = "Ready"
+)
+
+// Reasons of the FleetClusterReady condition.
+const (
+	// FleetClusterCreatedReason means that everything on the management cluster is
+	// in place.
+	FleetClusterCreatedReason = "FleetClusterCreated"
+
+	// FleetClusterForeignReason means that a Fleet Cluster of that name exists
+	// which is not ours. It is left as it is.
+	FleetClusterForeignReason = "FleetClusterForeign"
+
+	// ManagementLabelRemovedReason means that our Fleet Cluster no longer carries
+	// our value of Fleet's management label: it was handed to someone else, and is
+	// left as it is.
+	ManagementLabelRemovedReason = "ManagementLabelRemoved"
+
+	// NamespaceForeignReason means that both possible names of the cluster
+	// namespace are taken by namespaces that are not ours.
+	NamespaceForeignReason = "NamespaceForeign"
+
+	// ServiceAccountForeignReason means that the manager's namespace has a service
+	// account of the agent's name that is not ours.
+	ServiceAccountForeignReason = "ServiceAccountForeign"
+
+	// RBACForeignReason means that a Role or RoleBinding of the agent's name is
+	// there and not ours.
+	RBACForeignReason = "RBACForeign"
+
+	// NamespaceTerminatingReason means that a namespace which has to hold our
+	// objects is being deleted.
+	NamespaceTerminatingReason = "NamespaceTerminating"
+)
+
+// Reasons of the WorkloadReachable condition.
+const (
+	// WorkloadReachableReason means that the last attempt succeeded.
+	WorkloadReachableReason = "Reachable"
+
+	// WaitingForControlPlaneReason means that the Cluster is young and its control
+	// plane has no address yet, or does not answer there yet.
+	WaitingForControlPlaneReason = "WaitingForControlPlane"
+
+	// KubeconfigMissingReason means that the Secret <cluster>-kubeconfig is not
+	// there although the control plane answers.
+	KubeconfigMissingReason = "KubeconfigMissing"
+
+	// KubeconfigKeyMissingReason means that the Secret has no key "value".
+	KubeconfigKeyMissingReason = "KubeconfigKeyMissing"
+
+	// KubeconfigEmptyReason means that the key "value" is empty.
+	KubeconfigEmptyReason = "KubeconfigEmpty"
+
+	// KubeconfigInvalidReason means that it is not a usable kubeconfig.
+	KubeconfigInvalidReason = "KubeconfigInvalid"
+
+	// KubeconfigExecReason means that it names a program to run.
+	KubeconfigExecReason = "KubeconfigExecRefused"
+
+	// KubeconfigAuthProviderReason means that it names an auth provider.
+	KubeconfigAuthProviderReason = "KubeconfigAuthProviderRefused"
+
+	// KubeconfigFilePathReason means that it names a file to read.
+	KubeconfigFilePathReason = "KubeconfigFilePathRefused"
+
+	// KubeconfigProxyReason means that it names a proxy.
+	KubeconfigProxyReason = "KubeconfigProxyRefused"
+
+	// KubeconfigImpersonationReason means that it asks to act as another user.
+	KubeconfigImpersonationReason = "KubeconfigImpersonationRefused"
+
+	// AddressDeniedReason means that the address lies in a range that the manager
+	// must not connect to.
+	AddressDeniedReason = "AddressDenied"
+
+	// ConnectionFailedReason means that no connection came about: refused, timed
+	// out, no route, no such host.
+	ConnectionFailedReason = "ConnectionFailed"
+
+	// ServerCertificateInvalidReason means that the server's certificate is not
+	// signed by the kubeconfig's authority, or not for that address.
+	ServerCertificateInvalidReason = "ServerCertificateInvalid"
+
+	// ClientCertificateRejectedReason means that the server refused the
+	// kubeconfig's client certificate during the TLS handshake.
+	ClientCertificateRejectedReason = "ClientCertificateRejected"
+
+	// CredentialsRejectedReason means that the server answered 401 Unauthorized.
+	CredentialsRejectedReason = "CredentialsRejected"
+
+	// AccessDeniedReason means that the server answered 403 Forbidden.
+	AccessDeniedReason = "AccessDenied"
+
+	// NotKubernetesReason means that what answers is not a Kubernetes API server.
+	NotKubernetesReason = "NotKubernetes"
+
+	// RedirectedReason means that the server answered with a redirect.
+	RedirectedReason = "Redirected"
+
+	// ResponseTimeoutReason means that the server did not end its answer in time.
+	ResponseTimeoutReason = "ResponseTimeout"
+
+	// ResponseTooLargeReason means that the server's answer was cut off at 4 MiB.
+	ResponseTooLargeReason = "ResponseTooLarge"
+
+	// ServerErrorReason means that the server answered with an error of its own
+	// (5xx or too many requests).
+	ServerErrorReason = "ServerError"
+)
+
+// Reasons of the AgentDeployed condition.
+const (
+	// AgentDeployedReason means that the agent's objects are in place.
+	AgentDeployedReason = "AgentDeployed"
+
+	// WaitingForFleetClusterReason means that FleetClusterReady comes first.
+	WaitingForFleetClusterReason = "WaitingForFleetCluster"
+
+	// WaitingForWorkloadReason means that WorkloadReachable comes first.
+	WaitingForWorkloadReason = "WaitingForWorkload"
+
+	// ManagementClusterUnknownReason means that no source says where agents find
+	// the management cluster.
+	ManagementClusterUnknownReason = "ManagementClusterUnknown"
+
+	// AgentImageUnknownReason means that no source names the agent's image.
+	AgentImageUnknownReason = "AgentImageUnknown"
+
+	// ForeignAgentReason means that the workload cluster has an agent of Fleet
+	// which is not ours. It is left as it is.
+	ForeignAgentReason = "ForeignAgent"
+
+	// MovedAwayReason means that another management cluster has taken this
+	// registration over.
+	MovedAwayReason = "MovedAway"
+
+	// SelfManagedReason means that the workload cluster is the management cluster.
+	SelfManagedReason = "SelfManaged"
+
+	// AlreadyRegisteredReason means that the workload cluster is registered
+	// already, by another FleetRegistration.
+	AlreadyRegisteredReason = "AlreadyRegistered"
+
+	// WaitingForBundlesReason means that the workload cluster has releases of
+	// Fleet without a BundleDeployment in the cluster namespace. An agent that
+	// started now would uninstall them.
+	WaitingForBundlesReason = "WaitingForBundles"
+
+	// ObjectRejectedReason means that the workload cluster refused one of the
+	// agent's objects.
+	ObjectRejectedReason = "ObjectRejected"
+)
+
+// Reasons of the CredentialsValid condition.
+const (
+	// CredentialsIssuedReason means that the agent holds a valid token.
+	CredentialsIssuedReason = "CredentialsIssued"
+
+	// WaitingForAgentReason means that AgentDeployed comes first.
+	WaitingForAgentReason = "WaitingForAgent"
+
+	// CredentialsExpiredReason means that the agent's token has expired.
+	CredentialsExpiredReason = "CredentialsExpired"
+
+	// TokenRequestFailedReason means that the management cluster did not issue a
+	// token.
+	TokenRequestFailedReason = "TokenRequestFailed"
+)
+
+// Reasons of the AgentConnected condition. It has WaitingForAgent too.
+const (
+	// AgentConnectedReason means that the heartbeat arrives.
+	AgentConnectedReason = "AgentConnected"
+
+	// WaitingForHeartbeatReason means that the agent was deployed a short while
+	// ago and has not reported yet.
+	WaitingForHeartbeatReason = "WaitingForHeartbeat"
+
+	// AgentSilentReason means that the agent has not reported for longer than
+	// three check-in intervals.
+	AgentSilentReason = "AgentSilent"
+)
+
+// Reasons of the Selected condition.
+const (
+	// SelectedReason means that the policy in spec.selectedBy selects the Cluster.
+	SelectedReason = "Selected"
+
+	// OptedOutReason means that the label says "false".
+	OptedOutReason = "OptedOut"
+
+	// LabelInvalidReason means that the label has a value other than "true" and
+	// "false".
+	LabelInvalidReason = "LabelInvalid"
+
+	// LabelRemovedReason means that neither the Cluster nor its Namespace carries
+	// the label any more.
+	LabelRemovedReason = "LabelRemoved"
+
+	// PolicyDeletedReason means that the policy which selected the Cluster is gone.
+	PolicyDeletedReason = "PolicyDeleted"
+
+	// PolicyMismatchReason means that the policy which selected the Cluster no
+	// longer does, nor does another.
+	PolicyMismatchReason = "PolicyMismatch"
+
+	// PolicyInvalidReason means that the policy's selector cannot be read.
+	PolicyInvalidReason = "PolicyInvalid"
+)
+
+// Reasons of the Paused condition.
+const (
+	// NotPausedReason means that the registration is not paused.
+	NotPausedReason = "NotPaused"
+
+	// PausedReason means that the Cluster or the registration is paused.
+	PausedReason = "Paused"
+
+	// MovingReason means that clusterctl is about to delete this copy of the
+	// object as part of a move.
+	MovingReason = "Moving"
+)
+
+// Reasons of the Deleting condition.
+const (
+	// NotDeletingReason means that the registration is not being taken away.
+	NotDeletingReason = "NotDeleting"
+
+	// RemovingAgentReason means that the agent is being taken out of the workload
+	// cluster.
+	RemovingAgentReason = "RemovingAgent"
+
+	// WaitingForFleetReason means that Fleet is taking away the cluster namespace.
+	WaitingForFleetReason = "WaitingForFleet"
+)
+
+// InternalErrorReason means an error that says nothing to a user. Look into the
+// manager's log. Every condition can have it.
+const InternalErrorReason = "InternalError"
+
+// Reasons of the Ready condition of a FleetRegistrationPolicy. It has Ready,
+// ManagementClusterUnknown, AgentImageUnknown, PolicyInvalid and InternalError
+// as well.
+const (
+	// CAUnavailableReason means that the ConfigMap or Secret which the policy names
+	// is not there, has no such key or holds no certificate.
+	CAUnavailableReason = "CAUnavailable"
+
+	// ServerInvalidReason means that the address of the management cluster is not
+	// an https URL without user, query and fragment.
+	ServerInvalidReason = "ServerInvalid"
+)

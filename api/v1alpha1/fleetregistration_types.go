@@ -1,0 +1,266 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// FleetRegistrationSpec is the resolved snapshot of how one Cluster joins Fleet.
+// The manager alone writes it.
+type FleetRegistrationSpec struct {
+	// registrationID is random and made with the object. The same value is on
+	// the Fleet Cluster and on the Secret in the workload cluster; a different
+	// one there means that they belong to someone else.
+	// +required
+	// +kubebuilder:validation:MinLength=32
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registrationID is immutable"
+	RegistrationID string `json:"registrationID,omitempty"`
+
+	// fleetCluster names the Fleet Cluster that stands for the Cluster.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="fleetCluster is immutable"
+	FleetCluster FleetClusterReference `json:"fleetCluster,omitempty,omitzero"`
+
+	// selectedBy records what selected the Cluster last.
+	// +required
+	SelectedBy SelectedBy `json:"selectedBy,omitempty,omitzero"`
+
+	// agent holds what the agent's pod is made from. A change of any field here
+	// needs a new pod.
+	// +optional
+	Agent AgentSpec `json:"agent,omitempty,omitzero"`
+}
+
+// FleetClusterReference names a Fleet Cluster.
+type FleetClusterReference struct {
+	// namespace of the Fleet Cluster, Fleet's registration namespace or workspace.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// name of the Fleet Cluster.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+}
+
+// SelectedBy says what selected a Cluster.
+type SelectedBy struct {
+	// policy is the name of the FleetRegistrationPolicy. Empty means the built-in
+	// policy, which takes labelled Clusters with every default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Policy string `json:"policy,omitempty"`
+
+	// label says which object carried the label that opted in: Cluster or
+	// Namespace. Empty means that a selector of the policy matched without it.
+	// +optional
+	// +kubebuilder:validation:Enum=Cluster;Namespace
+	Label LabelHolder `json:"label,omitempty"`
+}
+
+// LabelHolder is the kind of object that carries the opt-in label.
+type LabelHolder string
+
+const (
+	// LabelOnCluster means that the Cluster itself carries the opt-in label.
+	LabelOnCluster LabelHolder = "Cluster"
+	// LabelOnNamespace means that the Namespace of the Cluster carries it.
+	LabelOnNamespace LabelHolder = "Namespace"
+)
+
+// AgentSpec is everything that the agent's pod is made from.
+type AgentSpec struct {
+	// managementCluster is where the agent finds the management cluster. It is
+	// missing while no source names an address; the agent then waits.
+	// +optional
+	ManagementCluster ManagementClusterEndpoint `json:"managementCluster,omitempty,omitzero"`
+
+	// image of the agent. It is missing while no source names one; the agent
+	// then waits.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// imagePullPolicy of the agent's container. Empty leaves it to Kubernetes.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
+
+	// checkinInterval is the time between two heartbeats of the agent. Empty
+	// means 15m, the agent's own default.
+	// +optional
+	CheckinInterval metav1.Duration `json:"checkinInterval,omitempty,omitzero"`
+
+	// garbageCollectionInterval is the time between two looks of the agent for
+	// releases that have no BundleDeployment. Empty leaves it to the agent.
+	// +optional
+	GarbageCollectionInterval metav1.Duration `json:"garbageCollectionInterval,omitempty,omitzero"`
+
+	// workers bounds the agent's concurrency. Empty leaves it to the agent.
+	// +optional
+	Workers AgentWorkers `json:"workers,omitempty,omitzero"`
+}
+
+// AgentWorkers is the number of workers of the agent's controllers.
+// +kubebuilder:validation:MinProperties=1
+type AgentWorkers struct {
+	// bundleDeployment is the number of BundleDeployments handled at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	BundleDeployment int32 `json:"bundleDeployment,omitempty"`
+
+	// drift is the number of BundleDeployments whose drift is corrected at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Drift int32 `json:"drift,omitempty"`
+}
+
+// ManagementClusterEndpoint is the address of the management cluster's API server
+// as agents use it.
+type ManagementClusterEndpoint struct {
+	// server is the https URL of the API server; it may have a port and a path.
+	// +required
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="server must be an https URL"
+	Server string `json:"server,omitempty"`
+
+	// certificateAuthorityData is the PEM bundle that signs the API server's
+	// certificate. Empty means that the agent trusts what its system trusts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	CertificateAuthorityData []byte `json:"certificateAuthorityData,omitempty"`
+}
+
+// FleetRegistrationStatus is what was last seen and done. All of it can be found
+// out again: after a move it is empty.
+type FleetRegistrationStatus struct {
+	// conditions say how far the registration is and, where it does not go on, why.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// namespace is the cluster namespace on the management cluster: it holds the
+	// BundleDeployments that the agent watches. The service account of the agent,
+	// in the manager's namespace, has the same name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// namespaceUID is the UID of that namespace.
+	// +optional
+	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
+
+	// workload is what identifies the workload cluster.
+	// +optional
+	Workload WorkloadStatus `json:"workload,omitempty,omitzero"`
+
+	// agent is what was last put into the workload cluster.
+	// +optional
+	Agent AgentStatus `json:"agent,omitempty,omitzero"`
+
+	// credential describes the token that the agent was last given.
+	// +optional
+	Credential CredentialStatus `json:"credential,omitempty,omitzero"`
+}
+
+// WorkloadStatus identifies a workload cluster.
+type WorkloadStatus struct {
+	// systemNamespaceUID is the UID of the namespace kube-system of the workload
+	// cluster. Empty means that it is not known.
+	// +optional
+	SystemNamespaceUID types.UID `json:"systemNamespaceUID,omitempty"`
+}
+
+// AgentStatus describes the agent's objects in the workload cluster.
+type AgentStatus struct {
+	// revision of the agent's manifests that was last put in place.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Revision string `json:"revision,omitempty"`
+
+	// pushedTime is when the agent's objects were last written.
+	// +optional
+	PushedTime metav1.Time `json:"pushedTime,omitempty,omitzero"`
+}
+
+// CredentialStatus describes a token.
+type CredentialStatus struct {
+	// issuedTime is when the token was issued.
+	// +optional
+	IssuedTime metav1.Time `json:"issuedTime,omitempty,omitzero"`
+
+	// expirationTime is when the token ends. The API server may have granted a
+	// shorter life than was asked for.
+	// +optional
+	ExpirationTime metav1.Time `json:"expirationTime,omitempty,omitzero"`
+}
+
+// FleetRegistration is one Cluster's membership in Fleet. It has the name and
+// namespace of its Cluster and is owned by it.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=fleetregistrations,scope=Namespaced,shortName=fleetreg,categories=cluster-api
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the agent is deployed and reports"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is or is not ready"
+// +kubebuilder:printcolumn:name="Selected",type=string,JSONPath=`.status.conditions[?(@.type=="Selected")].status`,description="Whether a policy still selects the Cluster"
+// +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Whether the registration is paused"
+// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.credential.expirationTime`,description="When the agent's credential ends",priority=1
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.status.namespace`,description="Cluster namespace on the management cluster",priority=1
+// +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.spec.selectedBy.policy`,description="Policy that selected the Cluster, empty for the built-in one",priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What to do",priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type FleetRegistration struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec is the resolved snapshot of how the Cluster joins. The manager writes it.
+	// +required
+	Spec FleetRegistrationSpec `json:"spec,omitempty,omitzero"`
+
+	// status is what was last seen and done.
+	// +optional
+	Status FleetRegistrationStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the registration.
+func (r *FleetRegistration) GetConditions() []metav1.Condition { return r.Status.Conditions }
+
+// SetConditions replaces the conditions of the registration.
+func (r *FleetRegistration) SetConditions(conditions []metav1.Condition) {
+	r.Status.Conditions = conditions
+}
+
+// FleetRegistrationList is a list of FleetRegistrations.
+// +kubebuilder:object:root=true
+type FleetRegistrationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []FleetRegistration `json:"items"`
+}

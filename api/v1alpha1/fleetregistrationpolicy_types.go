@@ -1,0 +1,162 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// FleetRegistrationPolicySpec says which Clusters join Fleet, and how.
+type FleetRegistrationPolicySpec struct {
+	// clusterSelector selects Clusters by their labels. Omitted, it selects those
+	// with fleet.addons.cluster.x-k8s.io/register set to "true" on the Cluster or,
+	// where the Cluster does not carry the label, on its Namespace. The value
+	// "false" keeps a Cluster out whatever a selector says.
+	// +optional
+	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
+
+	// namespaceSelector selects the Namespaces of those Clusters by their labels.
+	// Omitted, it selects all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// priority decides between policies that select the same Cluster: the highest
+	// wins, then the older policy, then the name that sorts first. Omitted means 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=-1000000
+	// +kubebuilder:validation:Maximum=1000000
+	Priority int32 `json:"priority,omitempty"`
+
+	// managementCluster says where agents find the management cluster. Omitted, the
+	// address comes from Fleet's own configuration (apiServerURL and apiServerCA in
+	// the ConfigMap fleet-controller), then from the ConfigMap cluster-info in
+	// kube-public.
+	// +optional
+	ManagementCluster ManagementClusterSource `json:"managementCluster,omitempty,omitzero"`
+}
+
+// ManagementClusterSource says where agents find the management cluster.
+type ManagementClusterSource struct {
+	// server is the https URL of the management cluster's API server, reachable
+	// from the workload clusters. It may have a port and a path, but no user,
+	// query or fragment.
+	// +required
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",message="server must be an https URL with a host"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('?') && !self.contains('#') && !self.contains('@')",message="server must not have a user, query or fragment"
+	Server string `json:"server,omitempty"`
+
+	// ca says which certificate authority signs the server's certificate. Omitted,
+	// the agent trusts what its system trusts.
+	// +optional
+	CA CASource `json:"ca,omitempty,omitzero"`
+}
+
+// CASource is a PEM bundle of certificates, from one of three places.
+// +kubebuilder:validation:XValidation:rule="(has(self.inline) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + (has(self.secret) ? 1 : 0) == 1",message="exactly one of inline, configMap and secret must be set"
+type CASource struct {
+	// inline is the PEM bundle itself.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	Inline string `json:"inline,omitempty"`
+
+	// configMap is a key of a ConfigMap in the manager's namespace.
+	// +optional
+	ConfigMap KeyReference `json:"configMap,omitempty,omitzero"`
+
+	// secret is a key of a Secret in the manager's namespace.
+	// +optional
+	Secret KeyReference `json:"secret,omitempty,omitzero"`
+}
+
+// KeyReference names a key of an object in the manager's namespace.
+type KeyReference struct {
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="name must be a valid object name"
+	Name string `json:"name,omitempty"`
+
+	// key within the object. Omitted means ca.crt.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// FleetRegistrationPolicyStatus counts the registrations of a policy.
+type FleetRegistrationPolicyStatus struct {
+	// conditions say whether the policy can be carried out.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// matched is the number of registrations that this policy selected.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Matched *int32 `json:"matched,omitempty"`
+
+	// ready is how many of them are ready.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Ready *int32 `json:"ready,omitempty"`
+}
+
+// FleetRegistrationPolicy says which Clusters join Fleet, and how.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=fleetregistrationpolicies,scope=Cluster,shortName=fleetregpolicy,categories=cluster-api
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the policy can be carried out"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it can or cannot"
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The highest wins"
+// +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.matched`,description="Registrations that this policy selected"
+// +kubebuilder:printcolumn:name="Joined",type=integer,JSONPath=`.status.ready`,description="Registrations that are ready"
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.spec.managementCluster.server`,description="Where agents find the management cluster",priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type FleetRegistrationPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec says which Clusters join, and how. Empty, the policy selects every
+	// labelled Cluster and takes every default.
+	// +optional
+	Spec FleetRegistrationPolicySpec `json:"spec,omitempty,omitzero"`
+
+	// status counts the registrations of the policy.
+	// +optional
+	Status FleetRegistrationPolicyStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the policy.
+func (p *FleetRegistrationPolicy) GetConditions() []metav1.Condition { return p.Status.Conditions }
+
+// SetConditions replaces the conditions of the policy.
+func (p *FleetRegistrationPolicy) SetConditions(conditions []metav1.Condition) {
+	p.Status.Conditions = conditions
+}
+
+// FleetRegistrationPolicyList is a list of FleetRegistrationPolicies.
+// +kubebuilder:object:root=true
+type FleetRegistrationPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []FleetRegistrationPolicy `json:"items"`
+}

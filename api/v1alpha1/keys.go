@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+// KeyPrefix begins every label, annotation and finalizer of capi-fleet.
+const KeyPrefix = "fleet.addons.cluster.x-k8s.io/"
+
+const (
+	// RegisterLabel on a Cluster or on its Namespace says whether the Cluster
+	// joins Fleet: "true" or "false". The Cluster's own label decides where it
+	// is present, else the Namespace's. Any other value counts as not selected.
+	RegisterLabel = KeyPrefix + "register"
+
+	// RegistrationIDAnnotation on the Fleet Cluster and on the Secret in the
+	// workload cluster repeats spec.registrationID: equal means ours.
+	RegistrationIDAnnotation = KeyPrefix + "registration-id"
+
+	// ClusterUIDAnnotation on the Fleet Cluster is the UID of the Cluster that
+	// it stands for.
+	ClusterUIDAnnotation = KeyPrefix + "cluster-uid"
+
+	// NamespaceUIDAnnotation on the Secret in the workload cluster is the UID of
+	// the cluster namespace that the agent was last pointed at.
+	NamespaceUIDAnnotation = KeyPrefix + "namespace-uid"
+
+	// RevisionAnnotation on the agent's Deployment names the revision of the
+	// manifests that it was made from, equal to status.agent.revision.
+	RevisionAnnotation = KeyPrefix + "revision"
+
+	// StartWithoutBundlesAnnotation on a FleetRegistration, set to the UID of the
+	// cluster namespace in status.namespaceUID, starts the agent although
+	// releases in the workload cluster have no BundleDeployment there yet. Fleet's
+	// agent uninstalls such releases.
+	StartWithoutBundlesAnnotation = KeyPrefix + "start-without-bundles"
+
+	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.
+	FleetRegistrationFinalizer = KeyPrefix + "registration"
+)

@@ -1,0 +1,90 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+)
+
+// maxNameLength is the longest DNS label.
+const maxNameLength = 63
+
+// ClusterNamespace returns the name that Fleet gives to the cluster namespace of
+// the Cluster name in namespace (Fleet 0.13 to 0.16, agentmanagement's import and
+// cluster controllers). From 64 characters on it keeps few hash digits, and two
+// Clusters can have the same.
+func ClusterNamespace(namespace, name string) string {
+	return SafeConcatName("cluster", namespace, name, keyHash(namespace+"::"+name))
+}
+
+// FallbackClusterNamespace returns the name of the cluster namespace where the
+// one of ClusterNamespace is taken by someone else.
+func FallbackClusterNamespace(namespace, name string) string {
+	return "cluster-" + hexSHA256(namespace + "::" + name)[:32]
+}
+
+// ClusterName returns the name of the Fleet Cluster for a CAPI Cluster: the same
+// name where it is a DNS label, else the name made into one, with a hash of it,
+// since Fleet builds the name of a namespace from it.
+func ClusterName(cluster string) string {
+	if len(cluster) <= maxNameLength && dnsLabel.MatchString(cluster) {
+		return cluster
+	}
+	const digits = 16
+	label := strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(cluster), "-"), "-")
+	if keep := maxNameLength - 1 - digits; len(label) > keep {
+		label = strings.TrimRight(label[:keep], "-")
+	}
+	return label + "-" + hexSHA256(cluster)[:digits]
+}
+
+var (
+	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	notInLabel = regexp.MustCompile(`[^-a-z0-9]`)
+)
+
+// SafeConcatName joins parts with hyphens and cuts what is too long for a DNS
+// label, putting hash digits in its place. It follows rancher/wrangler's function
+// of that name, which Fleet builds its names with.
+func SafeConcatName(parts ...string) string {
+	full := strings.Join(parts, "-")
+	if len(full) <= maxNameLength {
+		return full
+	}
+	digest := hexSHA256(full)
+	// The character before the hyphen must not be a hyphen or a dot itself.
+	if c := full[56]; 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {
+		return full[:57] + "-" + digest[:5]
+	}
+	return full[:56] + "-" + digest[:6]
+}
+
+// keyHash follows Fleet's names.KeyHash.
+func keyHash(s string) string {
+	if len(s) > 100 {
+		s = s[:100]
+	}
+	return hexSHA256(s)[:12]
+}
+
+func hexSHA256(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,73 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fleet
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestClusterNamespaceIsTheNameThatFleetGives(t *testing.T) {
+	for _, tc := range []struct{ namespace, name, want string }{
+		{"fleet-local", "local", "cluster-fleet-local-local-1a3d67d0a899"},
+		{"fleet-default", "foo", "cluster-fleet-default-foo-323c0d367acd"},
+		{"fleet-default", "my-cluster", "cluster-fleet-default-my-cluster-147c8d034230"},
+		{"clusters", "edge-001", "cluster-clusters-edge-001-2a820d10f5d1"},
+		{"fleet-default", strings.Repeat("a", 63), "cluster-fleet-default-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-a794f"},
+		{"fleet-default", strings.Repeat("b", 34) + "-tail", "cluster-fleet-default-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-888d26"},
+		{"team-a", strings.Repeat("c", 200), "cluster-team-a-cccccccccccccccccccccccccccccccccccccccccc-c5701"},
+	} {
+		if got := ClusterNamespace(tc.namespace, tc.name); got != tc.want {
+			t.Errorf("ClusterNamespace(%q, %q) = %q, want %q", tc.namespace, tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestFallbackClusterNamespaceTellsApartNamesThatCollide(t *testing.T) {
+	const namespace, a, b = "edge-retail-production-eu", "store-emea-germany-berlin-00395", "store-emea-germany-berlin-00459"
+	if ClusterNamespace(namespace, a) != ClusterNamespace(namespace, b) {
+		t.Error("the pair no longer collides under Fleet's rule, so the test proves nothing")
+	}
+	if FallbackClusterNamespace(namespace, a) == FallbackClusterNamespace(namespace, b) {
+		t.Error("the fallback names are the same")
+	}
+	if got := FallbackClusterNamespace(namespace, a); !regexp.MustCompile("^cluster-[0-9a-f]{32}$").MatchString(got) {
+		t.Errorf("unexpected form of the fallback name %q", got)
+	}
+}
+
+func TestClusterNameIsADNSLabel(t *testing.T) {
+	label := regexp.MustCompile("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+	seen := map[string]string{}
+	for _, name := range []string{
+		"edge-001", "edge.001", "edge-.001", "1.2.3", "a", "a.b", "a-b", "a..b",
+		strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a.", 100) + "b", "a.-b",
+	} {
+		got := ClusterName(name)
+		if len(got) > 63 || !label.MatchString(got) {
+			t.Errorf("ClusterName(%q) = %q is not a DNS label", name, got)
+		}
+		if other, ok := seen[got]; ok {
+			t.Errorf("%q and %q have the same name %q", name, other, got)
+		}
+		seen[got] = name
+		if label.MatchString(name) && len(name) <= 63 && got != name {
+			t.Errorf("ClusterName(%q) = %q, want it unchanged", name, got)
+		}
+	}
+}
