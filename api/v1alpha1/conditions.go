@@ -21,8 +21,9 @@ package v1alpha1
 // others stand beside it.
 const (
 	// ReadyCondition is True when the agent is deployed, holds a valid credential
-	// and reports. Otherwise it repeats the reason of the first condition, in the
-	// order of this page, that is not True.
+	// and reports. Otherwise it repeats the first of the conditions that it sums up, in
+	// the order of this page, that is not True; one that somebody has to see to
+	// comes before one that merely waits.
 	ReadyCondition = "Ready"
 
 	// FleetClusterReadyCondition says whether the Fleet Cluster, its namespace and
@@ -76,6 +77,10 @@ const (
 	// our value of Fleet's management label: it was handed to someone else, and is
 	// left as it is.
 	ManagementLabelRemovedReason = "ManagementLabelRemoved"
+
+	// FleetClusterTerminatingReason means that a Fleet Cluster of that name is being
+	// deleted. A new one follows once it is gone.
+	FleetClusterTerminatingReason = "FleetClusterTerminating"
 
 	// NamespaceForeignReason means that both possible names of the cluster
 	// namespace are taken by namespaces that are not ours.

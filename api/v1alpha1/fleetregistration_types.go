@@ -204,6 +204,11 @@ type AgentStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Revision string `json:"revision,omitempty"`
 
+	// namespaceUID is the UID of the cluster namespace that the agent was last
+	// pointed at.
+	// +optional
+	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
+
 	// pushedTime is when the agent's objects were last written.
 	// +optional
 	PushedTime metav1.Time `json:"pushedTime,omitempty,omitzero"`

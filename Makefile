@@ -1,0 +1,144 @@
+# Copyright 2026 The capi-fleet Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Needs Go, git, make and a C compiler (for the race detector). Everything else
+# is built from the modules that hack/tools pins.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# ---------------------------------------------------------------------- release
+
+# The image that the released manifests name.
+IMAGE ?= ghcr.io/capi-fleet/capi-fleet
+TAG ?= dev
+
+# -------------------------------------------------------------------------- go
+
+VERSION_PKG := sigs.k8s.io/cluster-api/version
+GIT_VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GIT_COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X $(VERSION_PKG).gitVersion=$(GIT_VERSION) -X $(VERSION_PKG).gitCommit=$(GIT_COMMIT)
+
+# Extra arguments of go test, for example GOTEST_ARGS='-run TestX -count 1'.
+GOTEST_ARGS ?=
+# A file for the results as JUnit XML. Empty writes none.
+JUNIT ?=
+# The packages that are tested.
+PACKAGES ?= ./...
+
+# ----------------------------------------------------------------------- tools
+
+# go.mod is the one place that says which version of a tool we use. The names of
+# the binaries bear it, so that another branch's tools are never run by mistake.
+TOOLS := hack/tools
+TOOLS_BIN := $(CURDIR)/$(TOOLS)/bin
+tool_version = $(shell awk '$$1 == "$(2)" { print $$2 }' $(TOOLS)/$(1)go.mod)
+
+CONTROLLER_GEN := $(TOOLS_BIN)/controller-gen-$(call tool_version,,sigs.k8s.io/controller-tools)
+KUSTOMIZE := $(TOOLS_BIN)/kustomize-$(call tool_version,,sigs.k8s.io/kustomize/kustomize/v5)
+GOTESTSUM := $(TOOLS_BIN)/gotestsum-$(call tool_version,,gotest.tools/gotestsum)
+SETUP_ENVTEST := $(TOOLS_BIN)/setup-envtest-$(call tool_version,,sigs.k8s.io/controller-runtime/tools/setup-envtest)
+GOLANGCI_LINT := $(TOOLS_BIN)/golangci-lint-$(call tool_version,lint/,github.com/golangci/golangci-lint/v2)
+
+$(CONTROLLER_GEN): PKG = sigs.k8s.io/controller-tools/cmd/controller-gen
+$(KUSTOMIZE): PKG = sigs.k8s.io/kustomize/kustomize/v5
+$(GOTESTSUM): PKG = gotest.tools/gotestsum
+$(SETUP_ENVTEST): PKG = sigs.k8s.io/controller-runtime/tools/setup-envtest
+$(CONTROLLER_GEN) $(KUSTOMIZE) $(GOTESTSUM) $(SETUP_ENVTEST): $(TOOLS)/go.mod
+	go build -C $(TOOLS) -o $@ $(PKG)
+
+$(GOLANGCI_LINT): $(TOOLS)/lint/go.mod
+	go build -C $(TOOLS)/lint -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+##@ General
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z][a-z-]*:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: tools
+tools: $(CONTROLLER_GEN) $(KUSTOMIZE) $(GOTESTSUM) $(SETUP_ENVTEST) $(GOLANGCI_LINT) ## Build all tools.
+
+.PHONY: clean
+clean: ## Remove what was built: binaries, manifests, tools.
+	rm -rf bin out $(TOOLS_BIN)
+
+##@ Code
+
+.PHONY: generate
+generate: generate-deepcopy generate-crds generate-rbac ## Write all generated files anew.
+
+.PHONY: generate-deepcopy
+generate-deepcopy: $(CONTROLLER_GEN) ## Write the deep copies of our API and of Fleet's types.
+	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/... paths=./internal/fleet/...
+
+.PHONY: generate-crds
+generate-crds: $(CONTROLLER_GEN) ## Write the CRDs of our API.
+	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
+
+.PHONY: generate-rbac
+generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers in the code.
+	$(CONTROLLER_GEN) rbac:roleName=capi-fleet-manager-role \
+		paths=./controllers/... paths=./internal/manager/... output:rbac:dir=config/rbac
+
+.PHONY: verify
+verify: verify-generated verify-modules verify-licence verify-manifests ## Fail if something that is kept in step is not.
+
+.PHONY: verify-generated
+verify-generated: $(CONTROLLER_GEN) ## Generate in place, and fail if anything was stale.
+	MAKE="$(MAKE)" hack/verify-generated.sh
+
+.PHONY: verify-modules
+verify-modules: ## Fail if a go.mod or go.sum is not tidy.
+	hack/verify-modules.sh
+
+.PHONY: verify-licence
+verify-licence: ## Fail if a Go file lacks the licence header.
+	hack/verify-licence.sh
+
+.PHONY: verify-manifests
+verify-manifests: $(KUSTOMIZE) ## Fail if the manifests do not build.
+	$(KUSTOMIZE) build config/default >/dev/null
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Look for mistakes in the code.
+	$(GOLANGCI_LINT) run
+
+.PHONY: lint-fix
+lint-fix: $(GOLANGCI_LINT) ## Look for mistakes, and mend those that can be mended by machine.
+	$(GOLANGCI_LINT) run --fix
+
+##@ Test
+
+# The lab finds or builds the Kubernetes binaries that it runs by itself.
+
+.PHONY: test
+test: $(GOTESTSUM) ## Run the tests with the race detector.
+	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
+		-race -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
+
+.PHONY: test-long
+test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
+	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
+		-race -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
+
+.PHONY: demo
+demo: ## Show two clusters in the lab, one of which joins Fleet.
+	go run ./test/lab demo
+
+##@ Build
+
+.PHONY: build
+build: ## Build the manager as bin/manager.
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/manager ./cmd/manager
+
+.PHONY: release-manifests
+release-manifests: $(KUSTOMIZE) ## Write what clusterctl installs to out/ (IMAGE and TAG name the image).
+	mkdir -p out
+	$(KUSTOMIZE) build config/default | \
+		sed 's|image: ghcr.io/capi-fleet/capi-fleet:dev|image: $(IMAGE):$(TAG)|' > out/addon-components.yaml
+	cp metadata.yaml out/metadata.yaml

@@ -1,0 +1,109 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	firstRetry    = 500 * time.Millisecond
+	youngRetryCap = 5 * time.Second
+	oldRetryCap   = 2 * time.Minute
+
+	// slowRetry is how often the kubeconfig Secret is read although the control
+	// plane's endpoint does not answer: it may name another address.
+	slowRetry = 30 * time.Second
+)
+
+// attempts remembers when which workload cluster was tried, so that events in
+// between do not lead to a dial. It is lost with the process, which costs one
+// early dial for each cluster that did not answer.
+type attempts struct {
+	mu    sync.Mutex
+	byKey map[types.NamespacedName]*attempt
+}
+
+// attempt is what is remembered of one cluster. The controller handles an object
+// only once at a time, so it needs no lock of its own.
+type attempt struct {
+	// hint stands for everything that makes a new try worthwhile at once.
+	hint     string
+	failures int
+	next     time.Time
+	// answered is when the control plane's endpoint first answered; zero before.
+	answered time.Time
+	// nextSlow is when the Secret is read although the endpoint does not answer.
+	nextSlow time.Time
+}
+
+func (a *attempts) get(key types.NamespacedName) *attempt {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byKey == nil {
+		a.byKey = map[types.NamespacedName]*attempt{}
+	}
+	if a.byKey[key] == nil {
+		a.byKey[key] = &attempt{}
+	}
+	return a.byKey[key]
+}
+
+func (a *attempts) forget(key types.NamespacedName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.byKey, key)
+}
+
+// wait returns how long the next try has to wait; zero means that it is due. A
+// hint that differs from the last one makes it due and starts the delays anew.
+func (a *attempt) wait(hint string, now time.Time) time.Duration {
+	if hint != a.hint {
+		a.hint, a.failures, a.next, a.nextSlow = hint, 0, time.Time{}, time.Time{}
+	}
+	return max(0, a.next.Sub(now))
+}
+
+// failed notes a try that failed and returns how long the next one has to wait:
+// half a second at first, twice as long each time, up to limit, with a jitter of a
+// fifth, so that clusters that fail together are not tried together.
+func (a *attempt) failed(now time.Time, limit time.Duration) time.Duration {
+	delay := min(limit, firstRetry<<min(a.failures, 16))
+	a.failures++
+	delay += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(delay))
+	a.next = now.Add(delay)
+	return delay
+}
+
+// slowDue tells whether the Secret is to be read although the endpoint does not
+// answer, and notes that it is.
+func (a *attempt) slowDue(now time.Time) bool {
+	if a.nextSlow.IsZero() {
+		// The first look waits too: a young cluster mostly answers before.
+		a.nextSlow = now.Add(slowRetry)
+		return false
+	}
+	if now.Before(a.nextSlow) {
+		return false
+	}
+	a.nextSlow = now.Add(slowRetry)
+	return true
+}

@@ -1,0 +1,398 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package registration carries a FleetRegistration through: it makes the objects
+// on the management cluster, waits for the workload cluster's API server, puts
+// the agent and its credential there and reports. The manager sets it up.
+//
+// It never decides which Clusters register; that is the selection controller's.
+package registration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	capilabels "sigs.k8s.io/cluster-api/util/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/token"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+const (
+	// workTimeout bounds the work of one reconcile; the report comes after it.
+	workTimeout = 30 * time.Second
+	// reportTimeout bounds the report.
+	reportTimeout = 10 * time.Second
+)
+
+// Names of the cache's indexes on FleetRegistrations.
+const (
+	fleetClusterIndex     = "spec.fleetCluster"
+	systemNamespaceIndex  = "status.workload.systemNamespaceUID"
+	clusterNamespaceIndex = "status.namespace"
+)
+
+//+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=list;watch;delete;patch
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters,verbs=get;list;watch;create;delete
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters/status,verbs=patch
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundledeployments,verbs=list
+//+kubebuilder:rbac:groups=core,resources=namespaces,verbs=get;create
+//+kubebuilder:rbac:groups=core,resources=secrets,verbs=get
+//+kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=get;create;delete
+//+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=serviceaccounts,verbs=get;create;delete
+//+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=serviceaccounts/token,verbs=create
+
+// Reconciler reconciles FleetRegistrations.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads without a cache: Secrets, and what a first write met.
+	APIReader client.Reader
+	// Upstream writes to the management cluster.
+	Upstream *upstream.Writer
+	// Tokens issues credentials.
+	Tokens *token.Issuer
+	// Dialer reaches workload clusters.
+	Dialer *remote.Dialer
+	// Clock is the time.
+	Clock clock.PassiveClock
+	// TokenDir is the folder of the agent's token file, as the agent sees it.
+	// "{namespace}" in it stands for the cluster namespace.
+	TokenDir string
+	// WatchFilter is the value that the watch label must have. Empty takes all.
+	WatchFilter string
+
+	attempts attempts
+	written  written
+
+	managementUID lazyUID
+}
+
+// SetupWithManager adds the controller and the indexes that it needs to the
+// manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	for field, value := range map[string]func(*fleetv1.FleetRegistration) string{
+		fleetClusterIndex: func(reg *fleetv1.FleetRegistration) string {
+			return reg.Spec.FleetCluster.Namespace + "/" + reg.Spec.FleetCluster.Name
+		},
+		systemNamespaceIndex:  func(reg *fleetv1.FleetRegistration) string { return string(reg.Status.Workload.SystemNamespaceUID) },
+		clusterNamespaceIndex: func(reg *fleetv1.FleetRegistration) string { return reg.Status.Namespace },
+	} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &fleetv1.FleetRegistration{}, field, func(obj client.Object) []string {
+			if v := value(obj.(*fleetv1.FleetRegistration)); v != "" {
+				return []string{v}
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("indexing FleetRegistrations by %s: %w", field, err)
+		}
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("registration").
+		For(&fleetv1.FleetRegistration{}).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(sameName)).
+		Watches(&fleet.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.fleetClusterToRegistrations)).
+		WithOptions(options).
+		Complete(r); err != nil {
+		return fmt.Errorf("setting up the registration controller: %w", err)
+	}
+	return nil
+}
+
+// sameName maps a Cluster to its registration.
+func sameName(_ context.Context, obj client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
+}
+
+func (r *Reconciler) fleetClusterToRegistrations(ctx context.Context, obj client.Object) []reconcile.Request {
+	list := &fleetv1.FleetRegistrationList{}
+	key := client.ObjectKeyFromObject(obj).String()
+	if err := r.Client.List(ctx, list, client.MatchingFields{fleetClusterIndex: key}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the registration of a Fleet Cluster", "FleetCluster", key)
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// scope is what one reconcile knows.
+type scope struct {
+	// registration is as the cache has it; phases change its status.
+	registration *fleetv1.FleetRegistration
+	// cluster owns the registration. It is nil when it is gone, or when a Cluster
+	// of that name is another one.
+	cluster *clusterv1.Cluster
+	// fleetCluster is nil when the cache has none.
+	fleetCluster *fleet.Cluster
+	// now is the time at which the reconcile began.
+	now time.Time
+	// attempt is what is remembered of earlier tries to reach the workload cluster.
+	attempt *attempt
+
+	// The findings of the phases. Nil means that the phase had no cause to look, so
+	// that what was found before still counts.
+	fleetClusterReady, workloadReachable, agentDeployed, credentialsValid *finding
+	// deleting is nil while the registration stays.
+	deleting *finding
+}
+
+// finding becomes a condition.
+type finding struct {
+	ok              bool
+	reason, message string
+}
+
+func (s *scope) upstreamInput() upstream.Registration {
+	reg := s.registration
+	in := upstream.Registration{
+		ID:           reg.Spec.RegistrationID,
+		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
+		Namespace:    reg.Status.Namespace,
+	}
+	if s.cluster != nil {
+		in.ClusterUID = s.cluster.UID
+	}
+	return in
+}
+
+// lives tells whether the Cluster is there to stay.
+func (s *scope) lives() bool { return s.cluster != nil && s.cluster.DeletionTimestamp.IsZero() }
+
+// Reconcile carries one registration a step on.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	s, err := r.gather(ctx, req.NamespacedName)
+	if err != nil || s == nil {
+		return ctrl.Result{}, err
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KRef(req.Namespace, req.Name))
+	ctx = ctrl.LoggerInto(ctx, log)
+
+	if pause := paused(s.cluster, s.registration); pause != nil {
+		before := s.registration.DeepCopy()
+		setCondition(s, fleetv1.PausedCondition, pause)
+		return ctrl.Result{}, r.write(ctx, s, before)
+	}
+
+	before := s.registration.DeepCopy()
+	work, cancel := context.WithTimeout(ctx, workTimeout)
+	defer cancel()
+	result, err := r.act(work, s)
+	if !controllerutil.ContainsFinalizer(s.registration, fleetv1.FleetRegistrationFinalizer) {
+		// It ended just now; there is nothing left to report on.
+		return result, err
+	}
+
+	next := report(s)
+	if err == nil && !next.IsZero() {
+		result = sooner(result, next.Sub(s.now))
+	}
+	reportCtx, cancelReport := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancelReport()
+	if writeErr := r.write(reportCtx, s, before); writeErr != nil {
+		return ctrl.Result{}, writeErr
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, nil
+}
+
+// gather reads what the reconcile stands on, from the cache. It returns nil where
+// there is nothing to do, or where the cache is known to be behind: the event that
+// brings it up to date brings the next reconcile.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*scope, error) {
+	s := &scope{registration: &fleetv1.FleetRegistration{}, now: r.Clock.Now()}
+	if err := r.Client.Get(ctx, key, s.registration); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.attempts.forget(key)
+			r.written.forget(key)
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
+	}
+	if r.WatchFilter != "" && !capilabels.HasWatchLabel(s.registration, r.WatchFilter) {
+		return nil, nil
+	}
+	if r.written.newerThan(s.registration) {
+		return nil, nil
+	}
+	s.attempt = r.attempts.get(key)
+
+	cluster, err := r.cluster(ctx, s.registration)
+	if err != nil {
+		return nil, err
+	}
+	s.cluster = cluster
+
+	fleetCluster := &fleet.Cluster{}
+	fleetKey := types.NamespacedName(s.registration.Spec.FleetCluster)
+	switch err := r.Client.Get(ctx, fleetKey, fleetCluster); {
+	case err == nil:
+		s.fleetCluster = fleetCluster
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", fleetKey, err)
+	}
+	return s, nil
+}
+
+// cluster returns the Cluster that owns the registration, or nil. That it is gone
+// is believed only when the API server says so, since a deletion follows from it.
+func (r *Reconciler) cluster(ctx context.Context, reg *fleetv1.FleetRegistration) (*clusterv1.Cluster, error) {
+	key := client.ObjectKeyFromObject(reg)
+	for _, reader := range []client.Reader{r.Client, r.APIReader} {
+		cluster := &clusterv1.Cluster{}
+		err := reader.Get(ctx, key, cluster)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading Cluster %s: %w", key, err)
+		}
+		if err == nil && owns(cluster, reg) {
+			return cluster, nil
+		}
+	}
+	return nil, nil
+}
+
+func owns(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) bool {
+	for _, ref := range reg.OwnerReferences {
+		if ref.UID == cluster.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// paused returns why the registration is paused, or nil.
+func paused(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) *finding {
+	if _, moving := reg.Annotations[clusterctlDeleteForMove]; moving {
+		return &finding{true, fleetv1.MovingReason, "clusterctl is moving the Cluster to another management cluster"}
+	}
+	if cluster != nil {
+		if _, moving := cluster.Annotations[clusterctlDeleteForMove]; moving {
+			return &finding{true, fleetv1.MovingReason, "clusterctl is moving the Cluster to another management cluster"}
+		}
+		if annotations.IsPaused(cluster, cluster) {
+			return &finding{true, fleetv1.PausedReason, "The Cluster is paused"}
+		}
+	}
+	if annotations.HasPaused(reg) {
+		return &finding{true, fleetv1.PausedReason, "The FleetRegistration has the annotation " + clusterv1.PausedAnnotation}
+	}
+	return nil
+}
+
+// clusterctlDeleteForMove is set by clusterctl move on what it is about to delete
+// (Cluster API 1.14, clusterctlv1.DeleteForMoveAnnotation).
+const clusterctlDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+
+// act runs the phases.
+func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !s.registration.DeletionTimestamp.IsZero() {
+		return r.reconcileDelete(ctx, s)
+	}
+	if !s.lives() {
+		// The owner reference would do this once the Cluster is gone; its
+		// infrastructure would be gone as well by then.
+		uid := s.registration.UID
+		err := r.Client.Delete(ctx, s.registration, client.Preconditions{UID: &uid})
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if result, err := r.reconcileUpstream(ctx, s); err != nil || !result.IsZero() {
+		return result, err
+	}
+	return r.reconcileAgent(ctx, s)
+}
+
+// sooner returns the result with the earlier of two requeues. Zero or less of
+// delay is at once.
+func sooner(result ctrl.Result, delay time.Duration) ctrl.Result {
+	delay = max(delay, time.Second)
+	if result.RequeueAfter == 0 || delay < result.RequeueAfter {
+		result.RequeueAfter = delay
+	}
+	return result
+}
+
+// written remembers the version of each registration that was written last, since
+// the cache may still have an older one, and a push decided on that would come
+// twice.
+type written struct {
+	versions sync.Map
+}
+
+func (w *written) note(obj client.Object) {
+	w.versions.Store(client.ObjectKeyFromObject(obj), obj.GetResourceVersion())
+}
+
+func (w *written) forget(key types.NamespacedName) { w.versions.Delete(key) }
+
+func (w *written) newerThan(obj client.Object) bool {
+	key := client.ObjectKeyFromObject(obj)
+	version, ok := w.versions.Load(key)
+	if !ok {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), version.(string))
+	if err == nil && order < 0 {
+		return true
+	}
+	w.versions.Delete(key)
+	return false
+}
+
+// lazyUID reads a UID once.
+type lazyUID struct {
+	mu  sync.Mutex
+	uid types.UID
+}
+
+// systemNamespaceUID returns the UID of the management cluster's kube-system.
+func (r *Reconciler) systemNamespaceUID(ctx context.Context) (types.UID, error) {
+	r.managementUID.mu.Lock()
+	defer r.managementUID.mu.Unlock()
+	if r.managementUID.uid == "" {
+		namespace := &corev1.Namespace{}
+		if err := r.APIReader.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, namespace); err != nil {
+			return "", fmt.Errorf("reading namespace %s of the management cluster: %w", metav1.NamespaceSystem, err)
+		}
+		r.managementUID.uid = namespace.UID
+	}
+	return r.managementUID.uid, nil
+}

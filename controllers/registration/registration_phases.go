@@ -1,0 +1,439 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/secret"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/metrics"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+const (
+	// youngAge is how long a control plane may take to answer for the first time
+	// before that counts as a fault.
+	youngAge = 10 * time.Minute
+
+	// settleTime is how long an API server that has begun to answer may refuse us
+	// before that counts as a fault: it serves before its own start is over.
+	settleTime = 10 * time.Second
+
+	// refusedRetry is how often we look again at an object in our way.
+	refusedRetry = 30 * time.Second
+)
+
+// reconcileUpstream makes the objects on the management cluster.
+func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Result, error) {
+	reg := s.registration
+	if placed := reg.Status.Namespace != "" && isTrue(reg, fleetv1.FleetClusterReadyCondition); placed {
+		if s.fleetCluster != nil {
+			return ctrl.Result{}, nil
+		}
+		// Deleted, handed over, or not in the cache yet.
+		exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
+		if err == nil && exists {
+			return ctrl.Result{}, nil
+		}
+		if err != nil {
+			return refusedUpstream(s, err)
+		}
+	}
+
+	placed, err := r.Upstream.Ensure(ctx, s.upstreamInput(), func(namespace string) bool {
+		return r.namespaceTaken(ctx, s, namespace)
+	})
+	if err != nil {
+		return refusedUpstream(s, err)
+	}
+	reg.Status.Namespace, reg.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
+	s.fleetClusterReady = &finding{ok: true, reason: fleetv1.FleetClusterCreatedReason}
+	return ctrl.Result{}, nil
+}
+
+func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
+	var refusal *upstream.Refusal
+	if !errors.As(err, &refusal) {
+		s.fleetClusterReady = internalError()
+		return ctrl.Result{}, err
+	}
+	s.fleetClusterReady = &finding{reason: refusal.Reason, message: refusal.Message}
+	switch refusal.Reason {
+	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason:
+		// Fleet is at work and soon done.
+		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, youngRetryCap)}, nil
+	}
+	return ctrl.Result{RequeueAfter: refusedRetry}, nil
+}
+
+// namespaceTaken tells whether another registration holds a cluster namespace.
+// The index is the cache's; what it does not show yet is found by the create.
+func (r *Reconciler) namespaceTaken(ctx context.Context, s *scope, namespace string) bool {
+	list := &fleetv1.FleetRegistrationList{}
+	if err := r.Client.List(ctx, list, client.MatchingFields{clusterNamespaceIndex: namespace}); err != nil {
+		// A name that is held is found to be by the annotations of its namespace.
+		return false
+	}
+	for i := range list.Items {
+		if list.Items[i].UID != s.registration.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// reconcileAgent visits the workload cluster if there is a reason to.
+func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result, error) {
+	reg := s.registration
+	switch {
+	case reg.Spec.Agent.ManagementCluster.Server == "":
+		s.agentDeployed = &finding{reason: fleetv1.ManagementClusterUnknownReason, message: managementClusterUnknown(reg)}
+		return ctrl.Result{}, nil
+	case reg.Spec.Agent.Image == "":
+		s.agentDeployed = &finding{reason: fleetv1.AgentImageUnknownReason,
+			message: "Set agentImage in Fleet's configuration or the manager's flag --agent-image"}
+		return ctrl.Result{}, nil
+	}
+
+	input := r.agentInput(s)
+	push := pushInput(s, agent.Revision(input))
+	why := decide.Push(push)
+	if why == "" {
+		return sooner(ctrl.Result{}, decide.NextPush(push).Sub(s.now)), nil
+	}
+	if wait := s.attempt.wait(hint(s), s.now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+
+	if err := r.visit(ctx, s, input, why); err != nil {
+		if ctx.Err() != nil {
+			s.workloadReachable = &finding{reason: fleetv1.ResponseTimeoutReason,
+				message: "the workload cluster did not answer in time"}
+		}
+		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, retryCap(s))}, nil
+	}
+	s.attempt.failures = 0
+	after := pushInput(s, agent.Revision(input))
+	return sooner(ctrl.Result{}, decide.NextPush(after).Sub(s.now)), nil
+}
+
+func managementClusterUnknown(reg *fleetv1.FleetRegistration) string {
+	const ways = "set apiServerURL in Fleet's configuration, or spec.managementCluster.server in "
+	if policy := reg.Spec.SelectedBy.Policy; policy != "" {
+		return fmt.Sprintf("No address of the management cluster: %sFleetRegistrationPolicy %s, whose conditions say more", ways, policy)
+	}
+	return "No address of the management cluster: " + ways + "a FleetRegistrationPolicy"
+}
+
+func (r *Reconciler) agentInput(s *scope) agent.Input {
+	reg := s.registration
+	return agent.Input{
+		RegistrationID:      reg.Spec.RegistrationID,
+		FleetCluster:        types.NamespacedName(reg.Spec.FleetCluster),
+		ClusterNamespace:    reg.Status.Namespace,
+		ClusterNamespaceUID: reg.Status.NamespaceUID,
+		Agent:               reg.Spec.Agent,
+		TokenDir:            path.Clean(strings.ReplaceAll(r.TokenDir, "{namespace}", reg.Status.Namespace)),
+	}
+}
+
+func pushInput(s *scope, revision string) decide.PushInput {
+	in := decide.PushInput{
+		Now:             s.now,
+		RegistrationID:  s.registration.Spec.RegistrationID,
+		Revision:        revision,
+		Status:          &s.registration.Status,
+		CheckinInterval: s.registration.Spec.Agent.CheckinInterval.Duration,
+	}
+	if s.fleetCluster != nil {
+		in.LastSeen = s.fleetCluster.Status.Agent.LastSeen.Time
+	}
+	return in
+}
+
+// hint changes when a new try is worthwhile at once.
+func hint(s *scope) string {
+	var parts []string
+	parts = append(parts, s.cluster.Spec.ControlPlaneEndpoint.String(),
+		fmt.Sprint(ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false)),
+		fmt.Sprint(s.registration.Generation),
+		s.registration.Annotations[fleetv1.StartWithoutBundlesAnnotation])
+	for _, condition := range s.cluster.Status.Conditions {
+		if condition.Type == clusterv1.ClusterRemoteConnectionProbeCondition {
+			parts = append(parts, string(condition.Status))
+		}
+	}
+	return strings.Join(parts, "|")
+}
+
+func retryCap(s *scope) time.Duration {
+	if s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge {
+		return youngRetryCap
+	}
+	return oldRetryCap
+}
+
+// errNotYet ends a visit that did not come about; the finding says why.
+var errNotYet = errors.New("not yet")
+
+// visit reaches the workload cluster and puts the agent there. Its findings are in
+// the scope; the error only says that it is to be tried again.
+func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why decide.PushReason) error {
+	first := s.registration.Status.Agent.Revision == ""
+	workload, err := r.reach(ctx, s, first)
+	if err != nil {
+		s.workloadReachable = unreachable(s, first, err)
+		return err
+	}
+	defer workload.Close()
+
+	if err := r.push(ctx, s, workload, input, why); err != nil {
+		r.failed(ctx, s, workload, first, err)
+		return err
+	}
+	s.workloadReachable = reachable(workload)
+	metrics.Pushed()
+	if first {
+		answered := time.Duration(-1)
+		if !s.attempt.answered.IsZero() {
+			answered = r.Clock.Since(s.attempt.answered)
+		}
+		metrics.ObserveRegistered(answered, r.Clock.Since(s.registration.CreationTimestamp.Time))
+	}
+	return nil
+}
+
+// failed turns the error of a push into findings.
+func (r *Reconciler) failed(ctx context.Context, s *scope, workload *remote.Client, first bool, err error) {
+	var refused *refusal
+	var management managementError
+	switch {
+	case errors.As(err, &refused):
+		s.workloadReachable = reachable(workload)
+		s.agentDeployed = &finding{reason: refused.reason, message: refused.message}
+		metrics.PushFailed(refused.reason)
+	case errors.As(err, &management):
+		ctrl.LoggerFrom(ctx).Error(management, "Failed to talk to the management cluster during a push")
+		s.workloadReachable = reachable(workload)
+		if s.credentialsValid == nil {
+			s.agentDeployed = internalError()
+		}
+		metrics.PushFailed(fleetv1.InternalErrorReason)
+	default:
+		s.workloadReachable = unreachable(s, first, err)
+	}
+}
+
+func reachable(workload *remote.Client) *finding {
+	f := &finding{ok: true, reason: fleetv1.WorkloadReachableReason}
+	if workload.InsecureTLS {
+		f.message = "The kubeconfig turns off the check of the server's certificate"
+	}
+	return f
+}
+
+// unreachable turns an error into the finding. A control plane that is young, or
+// has only just begun to answer, is waited for rather than blamed.
+func unreachable(s *scope, first bool, err error) *finding {
+	classified := remote.Classify(err)
+	if errors.Is(err, errNotYet) || first && settling(s, classified.Reason) {
+		return &finding{reason: fleetv1.WaitingForControlPlaneReason,
+			message: "Waiting for the control plane to have an endpoint that answers"}
+	}
+	metrics.PushFailed(classified.Reason)
+	return &finding{reason: classified.Reason, message: classified.Message}
+}
+
+// settling tells whether a fault may be one of an API server that is starting.
+func settling(s *scope, reason string) bool {
+	if s.attempt.answered.IsZero() || s.now.Sub(s.attempt.answered) > settleTime {
+		return false
+	}
+	switch reason {
+	case fleetv1.ConnectionFailedReason, fleetv1.ServerErrorReason, fleetv1.ResponseTimeoutReason,
+		fleetv1.CredentialsRejectedReason, fleetv1.AccessDeniedReason, fleetv1.KubeconfigMissingReason,
+		fleetv1.NotKubernetesReason:
+		return true
+	}
+	return false
+}
+
+// reach connects to the workload cluster. Before the first registration it tries
+// the control plane's endpoint, which costs the management cluster nothing, and
+// reads the Secret only when that answers or, now and then, when it does not.
+func (r *Reconciler) reach(ctx context.Context, s *scope, first bool) (*remote.Client, error) {
+	var notAnswered error
+	if first {
+		notAnswered = r.probe(ctx, s)
+		if notAnswered != nil && !s.attempt.slowDue(s.now) {
+			return nil, notAnswered
+		}
+	}
+	kubeconfig, err := r.kubeconfig(ctx, s)
+	if err != nil {
+		if notAnswered != nil {
+			return nil, notAnswered
+		}
+		return nil, err
+	}
+	workload, err := r.Dialer.Connect(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if notAnswered != nil {
+		if _, err := workload.SystemNamespaceUID(ctx); err != nil {
+			workload.Close()
+			if remote.Classify(err).Reason == fleetv1.ConnectionFailedReason {
+				return nil, notAnswered
+			}
+			return nil, err
+		}
+	}
+	return workload, nil
+}
+
+// probe tries to connect to the control plane's endpoint. Nil means that it
+// answers, or that only the kubeconfig can tell.
+func (r *Reconciler) probe(ctx context.Context, s *scope) error {
+	endpoint := s.cluster.Spec.ControlPlaneEndpoint
+	initialized := ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false)
+	young := !initialized && s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge
+	err := r.Dialer.Probe(ctx, endpoint.Host, endpoint.Port)
+	switch {
+	case err == nil:
+		if s.attempt.answered.IsZero() {
+			s.attempt.answered = s.now
+		}
+		return nil
+	case remote.Classify(err).Reason == fleetv1.AddressDeniedReason:
+		return nil
+	case young:
+		return errNotYet
+	}
+	return err
+}
+
+// kubeconfig reads the Secret that holds the Cluster's kubeconfig, anew each time.
+func (r *Reconciler) kubeconfig(ctx context.Context, s *scope) ([]byte, error) {
+	key := types.NamespacedName{Namespace: s.registration.Namespace, Name: secret.Name(s.registration.Name, secret.Kubeconfig)}
+	live := &corev1.Secret{}
+	if err := r.APIReader.Get(ctx, key, live); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return nil, &remote.Error{Reason: fleetv1.InternalErrorReason, Message: "the kubeconfig Secret could not be read"}
+		}
+		live = nil
+	}
+	kubeconfig, refused := remote.KubeconfigFromSecret(live)
+	if refused != nil {
+		return nil, refused
+	}
+	return kubeconfig, nil
+}
+
+// reconcileDelete takes the registration away. If the Cluster lives, somebody
+// deleted our object and nothing else: it goes, all else stays, and the object is
+// made anew while the Cluster is selected.
+func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if s.lives() {
+		return ctrl.Result{}, r.removeFinalizer(ctx, s)
+	}
+	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
+		r.removeAgent(ctx, s)
+	}
+	abandon := s.now.Sub(s.registration.DeletionTimestamp.Time) > fleetDeletionTimeout
+	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), abandon)
+	if err != nil {
+		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
+		return ctrl.Result{}, err
+	}
+	if waitingFor != "" {
+		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	return ctrl.Result{}, r.removeFinalizer(ctx, s)
+}
+
+// fleetDeletionTimeout is how long Fleet is given to delete the cluster namespace
+// before the agent's account goes all the same.
+const fleetDeletionTimeout = 2 * time.Minute
+
+// removeAgent makes one attempt to take the agent out of a workload cluster that
+// is about to go. What comes of it changes nothing.
+func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
+	log := ctrl.LoggerFrom(ctx)
+	if s.registration.Status.Agent.Revision == "" {
+		return
+	}
+	kubeconfig, err := r.kubeconfig(ctx, s)
+	if err != nil {
+		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
+		return
+	}
+	workload, err := r.Dialer.Connect(kubeconfig)
+	if err != nil {
+		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
+		return
+	}
+	defer workload.Close()
+	if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
+		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
+	}
+}
+
+func (r *Reconciler) removeFinalizer(ctx context.Context, s *scope) error {
+	reg := s.registration
+	before := reg.DeepCopy()
+	reg.Finalizers = without(reg.Finalizers, fleetv1.FleetRegistrationFinalizer)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer of FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+	}
+	return nil
+}
+
+func without(list []string, value string) []string {
+	var rest []string
+	for _, v := range list {
+		if v != value {
+			rest = append(rest, v)
+		}
+	}
+	return rest
+}
+
+func internalError() *finding {
+	return &finding{reason: fleetv1.InternalErrorReason, message: "Look into the manager's log"}
+}

@@ -1,0 +1,235 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+// summarized are the conditions that Ready sums up, in the order in which they
+// come true.
+var summarized = []string{
+	fleetv1.FleetClusterReadyCondition,
+	fleetv1.WorkloadReachableCondition,
+	fleetv1.AgentDeployedCondition,
+	fleetv1.CredentialsValidCondition,
+	fleetv1.AgentConnectedCondition,
+}
+
+// report turns what the scope holds into conditions. It returns when the passing of
+// time alone will change one of them; zero means never.
+func report(s *scope) time.Time {
+	setCondition(s, fleetv1.PausedCondition, &finding{reason: fleetv1.NotPausedReason})
+	if s.deleting != nil {
+		setCondition(s, fleetv1.DeletingCondition, s.deleting)
+	} else {
+		setCondition(s, fleetv1.DeletingCondition, &finding{reason: fleetv1.NotDeletingReason})
+	}
+	if meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.SelectedCondition) == nil {
+		// The selection controller takes over when that changes.
+		setCondition(s, fleetv1.SelectedCondition, &finding{ok: true, reason: fleetv1.SelectedReason})
+	}
+
+	keep(s, fleetv1.FleetClusterReadyCondition, s.fleetClusterReady, &finding{reason: fleetv1.WaitingForFleetClusterReason})
+	keep(s, fleetv1.WorkloadReachableCondition, s.workloadReachable, &finding{reason: fleetv1.WaitingForControlPlaneReason,
+		message: "The workload cluster was not visited yet"})
+	setCondition(s, fleetv1.AgentDeployedCondition, agentDeployed(s))
+	credentials, expires := credentialsValid(s)
+	setCondition(s, fleetv1.CredentialsValidCondition, credentials)
+	connected, silent := agentConnected(s)
+	setCondition(s, fleetv1.AgentConnectedCondition, connected)
+	setCondition(s, fleetv1.ReadyCondition, ready(s))
+
+	if expires.IsZero() || !silent.IsZero() && silent.Before(expires) {
+		return silent
+	}
+	return expires
+}
+
+// keep sets a condition to what was found, or leaves it as it was; where there is
+// none yet, it sets it to the last argument.
+func keep(s *scope, condition string, found, otherwise *finding) {
+	if found == nil && meta.FindStatusCondition(s.registration.Status.Conditions, condition) != nil {
+		return
+	}
+	if found == nil {
+		found = otherwise
+	}
+	setCondition(s, condition, found)
+}
+
+func agentDeployed(s *scope) *finding {
+	switch {
+	case s.agentDeployed != nil:
+		return s.agentDeployed
+	case s.registration.Status.Agent.Revision != "":
+		was := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentDeployedCondition)
+		if was != nil {
+			return &finding{was.Status == metav1.ConditionTrue, was.Reason, was.Message}
+		}
+		return &finding{ok: true, reason: fleetv1.AgentDeployedReason}
+	case !isTrue(s.registration, fleetv1.FleetClusterReadyCondition):
+		return &finding{reason: fleetv1.WaitingForFleetClusterReason}
+	case s.workloadReachable == nil && isTrue(s.registration, fleetv1.WorkloadReachableCondition):
+		// A refusal that was found earlier.
+		if was := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentDeployedCondition); was != nil {
+			return &finding{false, was.Reason, was.Message}
+		}
+	}
+	return &finding{reason: fleetv1.WaitingForWorkloadReason}
+}
+
+// credentialsValid returns the finding, and when the token ends.
+func credentialsValid(s *scope) (*finding, time.Time) {
+	expires := s.registration.Status.Credential.ExpirationTime.Time
+	switch {
+	case !expires.IsZero() && s.now.Before(expires):
+		return &finding{ok: true, reason: fleetv1.CredentialsIssuedReason}, expires
+	case s.credentialsValid != nil:
+		return s.credentialsValid, time.Time{}
+	case expires.IsZero():
+		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
+	}
+	return &finding{reason: fleetv1.CredentialsExpiredReason,
+		message: "The agent's token has expired; it is renewed when the workload cluster can be reached"}, time.Time{}
+}
+
+// agentConnected returns the finding, and when the agent will count as silent.
+func agentConnected(s *scope) (*finding, time.Time) {
+	pushed := s.registration.Status.Agent.PushedTime.Time
+	if pushed.IsZero() {
+		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
+	}
+	limit := decide.SilenceLimit(s.registration.Spec.Agent.CheckinInterval.Duration)
+	var seen time.Time
+	if s.fleetCluster != nil {
+		seen = s.fleetCluster.Status.Agent.LastSeen.Time
+	}
+	switch {
+	case !seen.IsZero() && s.now.Before(seen.Add(limit)):
+		return &finding{ok: true, reason: fleetv1.AgentConnectedReason}, seen.Add(limit)
+	case seen.IsZero() && s.now.Before(pushed.Add(limit)):
+		return &finding{reason: fleetv1.WaitingForHeartbeatReason,
+			message: "The agent was deployed and has not reported yet"}, pushed.Add(limit)
+	}
+	return &finding{reason: fleetv1.AgentSilentReason,
+		message: fmt.Sprintf("The agent has not reported for more than %s; look at its pod in the workload cluster", limit)}, time.Time{}
+}
+
+// ready sums up. What somebody has to see to comes before what is merely waited
+// for, whichever comes first.
+func ready(s *scope) *finding {
+	var waiting *finding
+	for _, name := range summarized {
+		condition := meta.FindStatusCondition(s.registration.Status.Conditions, name)
+		if condition == nil || condition.Status == metav1.ConditionTrue {
+			continue
+		}
+		f := &finding{reason: condition.Reason, message: condition.Message}
+		if !strings.HasPrefix(condition.Reason, "WaitingFor") {
+			return f
+		}
+		if waiting == nil {
+			waiting = f
+		}
+	}
+	if waiting != nil {
+		return waiting
+	}
+	return &finding{ok: true, reason: fleetv1.ReadyReason}
+}
+
+func setCondition(s *scope, condition string, f *finding) {
+	status := metav1.ConditionFalse
+	if f.ok {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.registration.Status.Conditions, metav1.Condition{
+		Type: condition, Status: status, Reason: f.reason, Message: f.message,
+		LastTransitionTime: metav1.NewTime(s.now),
+	})
+}
+
+func isTrue(reg *fleetv1.FleetRegistration, condition string) bool {
+	return meta.IsStatusConditionTrue(reg.Status.Conditions, condition)
+}
+
+func hasReason(reg *fleetv1.FleetRegistration, condition, reason string) bool {
+	c := meta.FindStatusCondition(reg.Status.Conditions, condition)
+	return c != nil && c.Reason == reason
+}
+
+// write applies the status where it differs from what it was, in one request.
+func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetRegistration) error {
+	reg := s.registration
+	if equality.Semantic.DeepEqual(before.Status, reg.Status) {
+		return nil
+	}
+	err := r.apply(ctx, reg)
+	if apierrors.IsConflict(err) {
+		// The selection controller, or a person, has written what we read from the
+		// cache too early.
+		live := &fleetv1.FleetRegistration{}
+		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(reg), live); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if selected := meta.FindStatusCondition(live.Status.Conditions, fleetv1.SelectedCondition); selected != nil {
+			meta.RemoveStatusCondition(&reg.Status.Conditions, fleetv1.SelectedCondition)
+			reg.Status.Conditions = append(reg.Status.Conditions, *selected)
+		}
+		err = r.apply(ctx, reg, client.ForceOwnership)
+	}
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("writing the status of FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err))
+	}
+	return nil
+}
+
+func (r *Reconciler) apply(ctx context.Context, reg *fleetv1.FleetRegistration, opts ...client.SubResourceApplyOption) error {
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&reg.Status)
+	if err != nil {
+		return fmt.Errorf("converting the status: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": fleetv1.GroupVersion.String(),
+		"kind":       "FleetRegistration",
+		"metadata":   map[string]any{"namespace": reg.Namespace, "name": reg.Name, "uid": string(reg.UID)},
+		"status":     status,
+	}}
+	opts = append(opts, client.FieldOwner(upstream.FieldOwner))
+	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...); err != nil {
+		return err
+	}
+	reg.SetResourceVersion(u.GetResourceVersion())
+	r.written.note(reg)
+	return nil
+}

@@ -1,0 +1,191 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package selection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/endpoint"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+const (
+	// policyStatusInterval is the least time between two writes to the status of a
+	// policy: a thousand registrations that become ready are not a thousand writes.
+	policyStatusInterval = 5 * time.Second
+
+	// policyIndex finds the registrations of a policy in the cache.
+	policyIndex = "spec.selectedBy.policy"
+)
+
+// policyReconciler reports on FleetRegistrationPolicies.
+type policyReconciler struct {
+	client   client.Client
+	endpoint *endpoint.Resolver
+	clock    clock.PassiveClock
+
+	reported sync.Map // name of a policy ► time of the last look
+}
+
+func (r *Reconciler) setupPolicies(ctx context.Context, mgr ctrl.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &fleetv1.FleetRegistration{}, policyIndex, func(obj client.Object) []string {
+		if policy := obj.(*fleetv1.FleetRegistration).Spec.SelectedBy.Policy; policy != "" {
+			return []string{policy}
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("indexing FleetRegistrations by policy: %w", err)
+	}
+	policies := &policyReconciler{client: r.Client, endpoint: r.Endpoint, clock: r.Clock}
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("policy").
+		For(&fleetv1.FleetRegistrationPolicy{}).
+		Watches(&fleetv1.FleetRegistration{}, handler.EnqueueRequestsFromMapFunc(policyOf)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(policies.all)).
+		Complete(policies); err != nil {
+		return fmt.Errorf("setting up the policy controller: %w", err)
+	}
+	return nil
+}
+
+func policyOf(_ context.Context, obj client.Object) []reconcile.Request {
+	policy := obj.(*fleetv1.FleetRegistration).Spec.SelectedBy.Policy
+	if policy == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: policy}}}
+}
+
+func (r *policyReconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &fleetv1.FleetRegistrationPolicyList{}
+	if err := r.client.List(ctx, list); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list FleetRegistrationPolicies")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile reports on one policy.
+func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	policy := &fleetv1.FleetRegistrationPolicy{}
+	if err := r.client.Get(ctx, req.NamespacedName, policy); err != nil {
+		r.reported.Delete(req.Name)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	now := r.clock.Now()
+	if last, ok := r.reported.Load(req.Name); ok {
+		if wait := policyStatusInterval - now.Sub(last.(time.Time)); wait > 0 {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+	}
+	status, err := r.status(ctx, policy)
+	if err != nil || equality.Semantic.DeepEqual(policy.Status, status) {
+		return ctrl.Result{}, err
+	}
+	r.reported.Store(req.Name, now)
+	return ctrl.Result{}, applyStatus(ctx, r.client, policy, "FleetRegistrationPolicy", upstream.FieldOwner, &status)
+}
+
+func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.FleetRegistrationPolicyStatus, error) {
+	list := &fleetv1.FleetRegistrationList{}
+	if err := r.client.List(ctx, list, client.MatchingFields{policyIndex: policy.Name}); err != nil {
+		return fleetv1.FleetRegistrationPolicyStatus{}, fmt.Errorf("listing the registrations of FleetRegistrationPolicy %s: %w", policy.Name, err)
+	}
+	var ready int32
+	for i := range list.Items {
+		if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, fleetv1.ReadyCondition) {
+			ready++
+		}
+	}
+	condition := metav1.Condition{
+		Type: fleetv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: fleetv1.ReadyReason,
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	}
+	if err := decide.ValidateSelectors(policy); err != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, fleetv1.PolicyInvalidReason, err.Error()
+	} else {
+		problem, err := r.problem(ctx, policy)
+		if err != nil {
+			return fleetv1.FleetRegistrationPolicyStatus{}, err
+		}
+		if problem != nil {
+			condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, problem.Reason, problem.Message
+		}
+	}
+	status := *policy.Status.DeepCopy()
+	meta.SetStatusCondition(&status.Conditions, condition)
+	status.Matched, status.Ready = ptr.To(int32(min(len(list.Items), 1<<30))), ptr.To(ready) //nolint:gosec // Bounded just here.
+	return status, nil
+}
+
+// problem returns what keeps the agents of a policy from being made, or nil.
+func (r *policyReconciler) problem(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (*endpoint.Error, error) {
+	agent, err := r.endpoint.Resolve(ctx, policy.Spec.ManagementCluster)
+	var problem *endpoint.Error
+	switch {
+	case errors.As(err, &problem):
+		return problem, nil
+	case err != nil:
+		return nil, err
+	case agent.Image == "":
+		return r.endpoint.ImageUnknown(), nil
+	}
+	return nil, nil
+}
+
+// applyStatus applies the status of an object of ours under the field owner, which
+// owns all that it ever applied.
+func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind, owner string, status any) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	if err != nil {
+		return fmt.Errorf("converting the status: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": fleetv1.GroupVersion.String(),
+		"kind":       kind,
+		"metadata":   map[string]any{"namespace": obj.GetNamespace(), "name": obj.GetName(), "uid": string(obj.GetUID())},
+		"status":     content,
+	}}
+	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership)
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("writing the status of %s %s: %w", kind, client.ObjectKeyFromObject(obj), err))
+	}
+	return nil
+}

@@ -1,0 +1,396 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package selection decides which Clusters join Fleet, by labels and policies, and
+// records it: it makes the FleetRegistrations and keeps their spec, and reports on
+// the policies. The manager sets it up.
+//
+// It never deletes a registration, and touches nothing else.
+package selection
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	capilabels "sigs.k8s.io/cluster-api/util/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/endpoint"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+// fieldOwner owns the condition Selected; the registration controller owns the
+// rest of a registration's status.
+const fieldOwner = upstream.FieldOwner + "-selection"
+
+// namespaceGVK is watched as metadata only.
+var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
+
+//+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=list;watch
+//+kubebuilder:rbac:groups=core,resources=namespaces,verbs=list;watch
+//+kubebuilder:rbac:groups=core,resources=configmaps,verbs=list;watch,resourceNames=fleet-controller;cluster-info
+//+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=configmaps,verbs=get
+//+kubebuilder:rbac:groups=core,resources=secrets,verbs=get
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=get;list;watch;create;patch
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies,verbs=list;watch;update
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies/status,verbs=patch
+//+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles Clusters, and policies.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads FleetRegistrations without a cache.
+	APIReader client.Reader
+	// Endpoint finds what the agents are made from.
+	Endpoint *endpoint.Resolver
+	// Recorder records events on Clusters.
+	Recorder events.EventRecorder
+	// Clock is the time.
+	Clock clock.PassiveClock
+	// BuiltInPolicy says whether labelled Clusters join without a policy.
+	BuiltInPolicy bool
+	// WatchFilter is the value that the watch label must have. Empty takes all.
+	WatchFilter string
+
+	badLabels sync.Map // UID of a Cluster ► what was reported about its label
+	created   sync.Map // key of a registration that the cache may not show yet
+}
+
+// SetupWithManager adds the controllers of Clusters and of policies to the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(namespaceGVK)
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("selection").
+		For(&clusterv1.Cluster{}).
+		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.namespaceToClusters)).
+		Watches(&fleetv1.FleetRegistrationPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
+		Watches(&fleetv1.FleetRegistration{}, handler.EnqueueRequestsFromMapFunc(sameName)).
+		WithOptions(options).
+		Complete(r); err != nil {
+		return fmt.Errorf("setting up the selection controller: %w", err)
+	}
+	return r.setupPolicies(ctx, mgr)
+}
+
+func sameName(_ context.Context, obj client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
+}
+
+func (r *Reconciler) namespaceToClusters(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.clusters(ctx, client.InNamespace(obj.GetName()))
+}
+
+func (r *Reconciler) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.clusters(ctx)
+}
+
+func (r *Reconciler) clusters(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+	list := &clusterv1.ClusterList{}
+	if err := r.Client.List(ctx, list, opts...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list Clusters")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile decides about one Cluster and records it.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	cluster := &clusterv1.Cluster{}
+	if err := r.Client.Get(ctx, req.NamespacedName, cluster); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !cluster.DeletionTimestamp.IsZero() {
+		r.badLabels.Delete(cluster.UID)
+		return ctrl.Result{}, nil
+	}
+	if r.WatchFilter != "" && !capilabels.HasWatchLabel(cluster, r.WatchFilter) {
+		return ctrl.Result{}, nil
+	}
+	if annotations.IsPaused(cluster, cluster) || moving(cluster) {
+		return ctrl.Result{}, nil
+	}
+	reg, err := r.registration(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	selection, err := r.decide(ctx, cluster, reg)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.reportLabel(cluster, selection)
+
+	switch {
+	case reg == nil && selection.By == nil:
+		return ctrl.Result{}, nil
+	case reg == nil:
+		return ctrl.Result{}, r.create(ctx, cluster, selection)
+	case !reg.DeletionTimestamp.IsZero(), annotations.HasPaused(reg), moving(reg), !ownedBy(reg, cluster):
+		// It is about to go, or must not be written to; its end brings us back.
+		return ctrl.Result{}, nil
+	}
+	if selection.By != nil {
+		if err := r.update(ctx, reg, selection); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{}, r.reportSelected(ctx, reg, selection)
+}
+
+// moving tells whether clusterctl is about to delete the object as part of a move
+// (Cluster API 1.14, clusterctlv1.DeleteForMoveAnnotation).
+func moving(obj client.Object) bool {
+	_, ok := obj.GetAnnotations()["clusterctl.cluster.x-k8s.io/delete-for-move"]
+	return ok
+}
+
+func ownedBy(reg *fleetv1.FleetRegistration, cluster *clusterv1.Cluster) bool {
+	for _, ref := range reg.OwnerReferences {
+		if ref.UID == cluster.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// registration returns the Cluster's registration, or nil. One that was created
+// here a moment ago counts although the cache does not show it yet.
+func (r *Reconciler) registration(ctx context.Context, key types.NamespacedName) (*fleetv1.FleetRegistration, error) {
+	reg := &fleetv1.FleetRegistration{}
+	err := r.Client.Get(ctx, key, reg)
+	if err == nil {
+		r.created.Delete(key)
+		return reg, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
+	}
+	if _, ok := r.created.Load(key); !ok {
+		return nil, nil
+	}
+	if err := r.APIReader.Get(ctx, key, reg); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.created.Delete(key)
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
+	}
+	return reg, nil
+}
+
+// decide gathers what the decision stands on, all from the cache.
+func (r *Reconciler) decide(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) (decide.Selection, error) {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(namespaceGVK)
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: cluster.Namespace}, namespace); err != nil {
+		return decide.Selection{}, fmt.Errorf("reading namespace %s: %w", cluster.Namespace, err)
+	}
+	policies := &fleetv1.FleetRegistrationPolicyList{}
+	if err := r.Client.List(ctx, policies); err != nil {
+		return decide.Selection{}, fmt.Errorf("listing FleetRegistrationPolicies: %w", err)
+	}
+	in := decide.SelectionInput{
+		ClusterLabels:   cluster.Labels,
+		NamespaceLabels: namespace.Labels,
+		Policies:        policies.Items,
+		BuiltInPolicy:   r.BuiltInPolicy,
+	}
+	if reg != nil {
+		in.Current = &reg.Spec.SelectedBy
+	}
+	return decide.Select(in), nil
+}
+
+// reportLabel tells the Cluster's owner about a label that cannot be read, once
+// for as long as it lasts.
+func (r *Reconciler) reportLabel(cluster *clusterv1.Cluster, selection decide.Selection) {
+	if selection.Reason != fleetv1.LabelInvalidReason {
+		r.badLabels.Delete(cluster.UID)
+		return
+	}
+	if last, ok := r.badLabels.Swap(cluster.UID, selection.Message); ok && last == selection.Message {
+		return
+	}
+	r.Recorder.Eventf(cluster, nil, corev1.EventTypeWarning, selection.Reason, "Select", "%s", selection.Message)
+}
+
+func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, selection decide.Selection) error {
+	agent, _, err := r.agent(ctx, selection)
+	if err != nil {
+		return err
+	}
+	key := types.NamespacedName{Namespace: cluster.Namespace, Name: fleet.ClusterName(cluster.Name)}
+	id, err := r.registrationID(ctx, key, cluster)
+	if err != nil {
+		return err
+	}
+	reg := &fleetv1.FleetRegistration{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  cluster.Namespace,
+			Name:       cluster.Name,
+			Finalizers: []string{fleetv1.FleetRegistrationFinalizer},
+			Labels:     map[string]string{clusterv1.ClusterNameLabel: cluster.Name},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID,
+			}},
+		},
+		Spec: fleetv1.FleetRegistrationSpec{
+			RegistrationID: id,
+			FleetCluster:   fleetv1.FleetClusterReference(key),
+			SelectedBy:     *selection.By,
+			Agent:          agent,
+		},
+	}
+	if filter, ok := cluster.Labels[clusterv1.WatchLabel]; ok {
+		reg.Labels[clusterv1.WatchLabel] = filter
+	}
+	regKey := client.ObjectKeyFromObject(reg)
+	r.created.Store(regKey, struct{}{})
+	err = r.Client.Create(ctx, reg, client.FieldOwner(upstream.FieldOwner))
+	switch {
+	case err == nil:
+		ctrl.LoggerFrom(ctx).Info("Selected Cluster", "policy", selection.By.Policy)
+		return nil
+	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		// The cache is behind, or everything here is about to go.
+		return nil
+	}
+	return fmt.Errorf("creating FleetRegistration %s: %w", regKey, err)
+}
+
+// registrationID returns the ID of the Fleet Cluster that was made for this very
+// Cluster, where our object was deleted and is made anew, or else a new one.
+func (r *Reconciler) registrationID(ctx context.Context, key types.NamespacedName, cluster *clusterv1.Cluster) (string, error) {
+	existing := &fleet.Cluster{}
+	err := r.Client.Get(ctx, key, existing)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("reading Fleet Cluster %s: %w", key, err)
+	}
+	if id := existing.Annotations[fleetv1.RegistrationIDAnnotation]; validID(id) &&
+		existing.Annotations[fleetv1.ClusterUIDAnnotation] == string(cluster.UID) {
+		return id, nil
+	}
+	return newID(), nil
+}
+
+const idLength = 52
+
+// newID returns 256 random bits, in letters and digits.
+func newID() string { return (rand.Text() + rand.Text())[:idLength] }
+
+func validID(id string) bool { return len(id) == idLength }
+
+// update brings the spec in line with the selection.
+func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
+	desired := reg.DeepCopy()
+	desired.Spec.SelectedBy = *selection.By
+	if decide.TakesAgentSettings(&reg.Status) {
+		agent, complete, err := r.agent(ctx, selection)
+		if err != nil {
+			return err
+		}
+		if complete {
+			desired.Spec.Agent = agent
+		} else {
+			fillIn(&desired.Spec.Agent, agent)
+		}
+	}
+	if equality.Semantic.DeepEqual(reg.Spec, desired.Spec) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(reg, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, desired, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+	}
+	desired.DeepCopyInto(reg)
+	return nil
+}
+
+// fillIn takes of what was found only what the agent lacks: what was found once is
+// better than what cannot be found now.
+func fillIn(agent *fleetv1.AgentSpec, found fleetv1.AgentSpec) {
+	if agent.ManagementCluster.Server == "" {
+		agent.ManagementCluster = found.ManagementCluster
+	}
+	if agent.Image == "" {
+		agent.Image, agent.ImagePullPolicy = found.Image, found.ImagePullPolicy
+	}
+}
+
+// agent resolves what the agent is made from, and tells whether all that it needs
+// was found. What was not is left out: the registration goes as far as it can and
+// says what is missing, the policy says why.
+func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (agent fleetv1.AgentSpec, complete bool, err error) {
+	var source fleetv1.ManagementClusterSource
+	if selection.Policy != nil {
+		source = selection.Policy.Spec.ManagementCluster
+	}
+	agent, err = r.Endpoint.Resolve(ctx, source)
+	if problem := (*endpoint.Error)(nil); errors.As(err, &problem) {
+		return agent, false, nil
+	}
+	return agent, err == nil && agent.Image != "", err
+}
+
+// reportSelected writes the condition Selected where it changes. A new
+// registration gets its first one from the registration controller.
+func (r *Reconciler) reportSelected(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
+	status := metav1.ConditionFalse
+	if selection.By != nil {
+		status = metav1.ConditionTrue
+	}
+	current := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.SelectedCondition)
+	if current == nil && status == metav1.ConditionTrue ||
+		current != nil && current.Status == status && current.Reason == selection.Reason && current.Message == selection.Message {
+		return nil
+	}
+	condition := metav1.Condition{
+		Type: fleetv1.SelectedCondition, Status: status, Reason: selection.Reason, Message: selection.Message,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}
+	if current != nil && current.Status == status {
+		condition.LastTransitionTime = current.LastTransitionTime
+	}
+	return applyStatus(ctx, r.Client, reg, "FleetRegistration", fieldOwner,
+		&fleetv1.FleetRegistrationStatus{Conditions: []metav1.Condition{condition}})
+}

@@ -1,0 +1,84 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package agent
+
+import (
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+)
+
+// Keys of the agent's Secret.
+const (
+	kubeconfigKey          = "kubeconfig"
+	clusterNamespaceKey    = "clusterNamespace"
+	clusterNameKey         = "clusterName"
+	deploymentNamespaceKey = "deploymentNamespace"
+	tokenKey               = "token"
+)
+
+// Secret returns the agent's way to the management cluster and its credential.
+// The token is there twice. The pod sees the key "token" as a file, which the
+// agent reads again and again, so that a new token needs no new pod; the
+// kubeconfig repeats it for an agent that does not find the file.
+func Secret(in Input, token string) *corev1.Secret {
+	meta := ours(in, Namespace, Name)
+	meta.Annotations[fleetv1.NamespaceUIDAnnotation] = string(in.ClusterNamespaceUID)
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: meta,
+		Type:       corev1.SecretTypeOpaque,
+		Data: map[string][]byte{
+			kubeconfigKey: kubeconfig(in, token),
+			// Fleet's name for the namespace of the Fleet Cluster.
+			clusterNamespaceKey:    []byte(in.FleetCluster.Namespace),
+			clusterNameKey:         []byte(in.FleetCluster.Name),
+			deploymentNamespaceKey: []byte(in.ClusterNamespace),
+			tokenKey:               []byte(token),
+		},
+	}
+}
+
+// Token returns the token in an agent's Secret, empty where there is none.
+func Token(secret *corev1.Secret) string { return string(secret.Data[tokenKey]) }
+
+// kubeconfig returns the kubeconfig for the management cluster. The namespace of
+// its context is the one that the agent watches.
+func kubeconfig(in Input, token string) []byte {
+	const entry = "management-cluster"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[entry] = &clientcmdapi.Cluster{
+		Server:                   in.Agent.ManagementCluster.Server,
+		CertificateAuthorityData: in.Agent.ManagementCluster.CertificateAuthorityData,
+	}
+	config.AuthInfos[entry] = &clientcmdapi.AuthInfo{
+		Token:     token,
+		TokenFile: path.Join(tokenDir(in), tokenKey),
+	}
+	config.Contexts[entry] = &clientcmdapi.Context{
+		Cluster:   entry,
+		AuthInfo:  entry,
+		Namespace: in.ClusterNamespace,
+	}
+	config.CurrentContext = entry
+	return must(clientcmd.Write(*config))
+}

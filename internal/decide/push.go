@@ -1,0 +1,119 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package decide
+
+import (
+	"time"
+
+	"github.com/capi-fleet/capi-fleet/internal/token"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+)
+
+// PushReason says why the workload cluster is to be visited. It is empty where
+// there is nothing to do there. The values are labels of metrics.
+type PushReason string
+
+// The reasons, in the order in which they are looked for.
+const (
+	// NotDeployed means that the agent was never put in place, or that what was put
+	// there is no longer known.
+	NotDeployed PushReason = "NotDeployed"
+	// NamespaceReplaced means that the cluster namespace is another one than the
+	// agent was pointed at.
+	NamespaceReplaced PushReason = "NamespaceReplaced"
+	// RevisionChanged means that the manifests differ from what was put in place.
+	RevisionChanged PushReason = "RevisionChanged"
+	// CredentialDue means that it is time for a new token.
+	CredentialDue PushReason = "CredentialDue"
+	// AgentSilent means that the heartbeat has not arrived for too long.
+	AgentSilent PushReason = "AgentSilent"
+)
+
+// PushInput is what is known of an agent without visiting it.
+type PushInput struct {
+	Now time.Time
+	// RegistrationID spreads renewals.
+	RegistrationID string
+	// Revision of the manifests as they should be.
+	Revision string
+	// Status of the registration.
+	Status *fleetv1.FleetRegistrationStatus
+	// LastSeen is the newest heartbeat; zero means none yet.
+	LastSeen time.Time
+	// CheckinInterval between two heartbeats; zero means the agent's default.
+	CheckinInterval time.Duration
+}
+
+var pushChecks = []struct {
+	reason PushReason
+	due    func(PushInput) bool
+}{
+	{NotDeployed, func(in PushInput) bool { return in.Status.Agent.Revision == "" }},
+	{NamespaceReplaced, func(in PushInput) bool { return in.Status.Agent.NamespaceUID != in.Status.NamespaceUID }},
+	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
+	{CredentialDue, func(in PushInput) bool { return !in.Now.Before(in.renewTime()) }},
+	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
+}
+
+// Push decides whether the workload cluster is to be visited, and why.
+func Push(in PushInput) PushReason {
+	for _, check := range pushChecks {
+		if check.due(in) {
+			return check.reason
+		}
+	}
+	return ""
+}
+
+// NextPush returns when Push will find something to do although nothing changed.
+func NextPush(in PushInput) time.Time {
+	renew, silent := in.renewTime(), in.silentTime()
+	if silent.Before(renew) {
+		return silent
+	}
+	return renew
+}
+
+func (in PushInput) renewTime() time.Time {
+	credential := in.Status.Credential
+	return token.RenewTime(credential.IssuedTime.Time, credential.ExpirationTime.Time, in.RegistrationID)
+}
+
+// silentTime is when the silence since the last sign of life, or since the agent
+// was last put right, becomes too long.
+func (in PushInput) silentTime() time.Time {
+	since := in.LastSeen
+	if pushed := in.Status.Agent.PushedTime.Time; pushed.After(since) {
+		since = pushed
+	}
+	return since.Add(SilenceLimit(in.CheckinInterval))
+}
+
+// DefaultCheckinInterval is the agent's own (Fleet 0.13 to 0.16, where
+// CHECKIN_INTERVAL is empty).
+const DefaultCheckinInterval = 15 * time.Minute
+
+// SilenceLimit returns how long after a heartbeat an agent counts as connected.
+// Zero means the default interval. Single heartbeats can get lost, since Fleet
+// overwrites the status of its Clusters as a whole.
+func SilenceLimit(checkin time.Duration) time.Duration {
+	if checkin <= 0 {
+		checkin = DefaultCheckinInterval
+	}
+	return max(3*checkin, checkin+2*time.Minute)
+}

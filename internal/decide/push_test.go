@@ -1,0 +1,159 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package decide
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+)
+
+// registered is what is known of an agent that was put in place at epoch, with a
+// token for three days, and reported a minute later.
+func registered() PushInput {
+	return PushInput{
+		Now:            epoch.Add(2 * time.Minute),
+		RegistrationID: "one",
+		Revision:       "r1",
+		LastSeen:       epoch.Add(time.Minute),
+		Status: &fleetv1.FleetRegistrationStatus{
+			NamespaceUID: "uid",
+			Agent:        fleetv1.AgentStatus{Revision: "r1", NamespaceUID: "uid", PushedTime: metav1.NewTime(epoch)},
+			Credential: fleetv1.CredentialStatus{
+				IssuedTime:     metav1.NewTime(epoch),
+				ExpirationTime: metav1.NewTime(epoch.Add(72 * time.Hour)),
+			},
+		},
+	}
+}
+
+func TestPushFindsTheReason(t *testing.T) {
+	never := func(in *PushInput) { in.Status.Agent = fleetv1.AgentStatus{} }
+	replaced := func(in *PushInput) { in.Status.NamespaceUID = "other" }
+	revised := func(in *PushInput) { in.Revision = "r2" }
+	due := func(in *PushInput) { in.Status.Credential.IssuedTime.Time = in.Now.Add(-36 * time.Hour) }
+	silent := func(in *PushInput) {
+		in.LastSeen = in.Now.Add(-time.Hour)
+		in.Status.Agent.PushedTime.Time = in.Now.Add(-time.Hour)
+	}
+	type changes = []func(*PushInput)
+	for _, tt := range []struct {
+		name    string
+		changes changes
+		want    PushReason
+	}{
+		{"at rest", nil, ""},
+		{"never deployed", changes{never}, NotDeployed},
+		{"namespace replaced", changes{replaced}, NamespaceReplaced},
+		{"revision changed", changes{revised}, RevisionChanged},
+		{"credential due", changes{due}, CredentialDue},
+		{"no credential known", changes{func(in *PushInput) { in.Status.Credential = fleetv1.CredentialStatus{} }}, CredentialDue},
+		{"silent", changes{silent}, AgentSilent},
+		{"all at once", changes{silent, due, revised, replaced, never}, NotDeployed},
+		{"all but the first", changes{silent, due, revised, replaced}, NamespaceReplaced},
+		{"the last three", changes{silent, due, revised}, RevisionChanged},
+		{"the last two", changes{silent, due}, CredentialDue},
+		{"after a move", changes{func(in *PushInput) { in.Status = &fleetv1.FleetRegistrationStatus{} }}, NotDeployed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := registered()
+			for _, change := range tt.changes {
+				change(&in)
+			}
+			NewWithT(t).Expect(Push(in)).To(Equal(tt.want))
+		})
+	}
+}
+
+func TestATokenIsRenewedBetweenAThirdAndAHalfOfItsLife(t *testing.T) {
+	seen := map[time.Time]bool{}
+	for _, id := range []string{"one", "two", "three", "four", "five"} {
+		g := NewWithT(t)
+		in := registered()
+		in.RegistrationID = id
+		in.CheckinInterval = 1000 * time.Hour // Silence is no matter here.
+		at := NextPush(in)
+		g.Expect(at).To(BeTemporally(">=", epoch.Add(24*time.Hour)))
+		g.Expect(at).To(BeTemporally("<=", epoch.Add(36*time.Hour)))
+		in.Now = at.Add(-time.Nanosecond)
+		g.Expect(Push(in)).To(BeEmpty())
+		in.Now = at
+		g.Expect(Push(in)).To(Equal(CredentialDue))
+		seen[at] = true
+	}
+	NewWithT(t).Expect(seen).To(HaveLen(5), "tokens that were issued together are renewed at different times")
+}
+
+func TestAnAgentIsVisitedWhenItWasSilentForTooLong(t *testing.T) {
+	limit := 45 * time.Minute
+	for _, tt := range []struct {
+		name         string
+		seen, pushed time.Time
+		silentFrom   time.Time
+		checkin      time.Duration
+	}{
+		{name: "counted from the heartbeat", seen: epoch.Add(time.Hour), pushed: epoch, silentFrom: epoch.Add(time.Hour + limit)},
+		{name: "counted from the push before the first heartbeat", pushed: epoch, silentFrom: epoch.Add(limit)},
+		{name: "counted from the push that was to mend it", seen: epoch, pushed: epoch.Add(time.Hour), silentFrom: epoch.Add(time.Hour + limit)},
+		{name: "by the interval of the agent", seen: epoch.Add(time.Hour), pushed: epoch, checkin: 30 * time.Second, silentFrom: epoch.Add(time.Hour + 150*time.Second)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			in := registered()
+			in.LastSeen, in.Status.Agent.PushedTime.Time, in.CheckinInterval = tt.seen, tt.pushed, tt.checkin
+			g.Expect(NextPush(in)).To(Equal(tt.silentFrom))
+			in.Now = tt.silentFrom.Add(-time.Nanosecond)
+			g.Expect(Push(in)).To(BeEmpty())
+			in.Now = tt.silentFrom
+			g.Expect(Push(in)).To(Equal(AgentSilent))
+		})
+	}
+}
+
+func TestSilenceLimit(t *testing.T) {
+	for _, tt := range []struct{ checkin, want time.Duration }{
+		{0, 45 * time.Minute},
+		{-time.Second, 45 * time.Minute},
+		{time.Second, 2*time.Minute + time.Second},
+		{time.Minute, 3 * time.Minute},
+		{2 * time.Minute, 6 * time.Minute},
+		{time.Hour, 3 * time.Hour},
+	} {
+		NewWithT(t).Expect(SilenceLimit(tt.checkin)).To(Equal(tt.want), "%s", tt.checkin)
+	}
+}
+
+func TestMissingBundles(t *testing.T) {
+	for _, tt := range []struct {
+		name                    string
+		releases, present, want []string
+	}{
+		{"nothing there", nil, nil, nil},
+		{"all there", []string{"a", "b"}, []string{"b", "a", "c"}, nil},
+		{"none there", []string{"b", "a"}, nil, []string{"a", "b"}},
+		{"one missing, twice", []string{"b", "a", "b"}, []string{"a"}, []string{"b"}},
+		{"names are compared as a whole", []string{"app"}, []string{"app-1", "ap"}, []string{"app"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			NewWithT(t).Expect(MissingBundles(tt.releases, tt.present)).To(Equal(tt.want))
+		})
+	}
+}

@@ -1,0 +1,189 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package decide holds the decisions of the controllers as pure functions: what
+// was gathered goes in, what to do and why comes out. It has no client and no
+// clock.
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+)
+
+// SelectionInput is what a selection is made from.
+type SelectionInput struct {
+	// ClusterLabels and NamespaceLabels are those of the Cluster and its Namespace.
+	ClusterLabels, NamespaceLabels map[string]string
+	// Policies are all there are, in any order.
+	Policies []fleetv1.FleetRegistrationPolicy
+	// BuiltInPolicy says whether the built-in policy is on.
+	BuiltInPolicy bool
+	// Current is what selected the Cluster so far; nil where it is not registered.
+	Current *fleetv1.SelectedBy
+}
+
+// Selection says whether a Cluster is selected, and by what.
+type Selection struct {
+	// By is what selects the Cluster; nil means that nothing does.
+	By *fleetv1.SelectedBy
+	// Policy is the policy of By; nil means the built-in one.
+	Policy *fleetv1.FleetRegistrationPolicy
+	// Reason is one of the Selected condition, Message says more where nothing
+	// selects the Cluster.
+	Reason, Message string
+}
+
+// Select decides whether a Cluster is selected. The built-in policy makes new
+// registrations and keeps its own; it never takes one over that a named policy
+// made.
+func Select(in SelectionInput) Selection {
+	label := effectiveLabel(in)
+	switch {
+	case label.present && label.value == "false":
+		return Selection{Reason: fleetv1.OptedOutReason,
+			Message: fmt.Sprintf("The %s has the label %s=false", label.holder, fleetv1.RegisterLabel)}
+	case label.present && label.value != "true":
+		return Selection{Reason: fleetv1.LabelInvalidReason,
+			Message: fmt.Sprintf("The label %s of the %s must be \"true\" or \"false\"", fleetv1.RegisterLabel, label.holder)}
+	}
+
+	for _, policy := range byPrecedence(in.Policies) {
+		matched, err := matches(&policy, in, label)
+		if err != nil || !matched {
+			continue
+		}
+		return selected(&fleetv1.SelectedBy{Policy: policy.Name, Label: usedLabel(&policy, label)}, &policy)
+	}
+	ownedByNamed := in.Current != nil && in.Current.Policy != ""
+	if in.BuiltInPolicy && label.value == "true" && !ownedByNamed {
+		return selected(&fleetv1.SelectedBy{Label: label.holder}, nil)
+	}
+	return unselected(in, label)
+}
+
+func selected(by *fleetv1.SelectedBy, policy *fleetv1.FleetRegistrationPolicy) Selection {
+	return Selection{By: by, Policy: policy, Reason: fleetv1.SelectedReason}
+}
+
+// unselected says why nothing selects the Cluster, in view of what did.
+func unselected(in SelectionInput, label optInLabel) Selection {
+	if in.Current == nil {
+		return Selection{Reason: fleetv1.PolicyMismatchReason, Message: "No policy selects the Cluster"}
+	}
+	if in.Current.Label != "" && !label.present {
+		return Selection{Reason: fleetv1.LabelRemovedReason,
+			Message: fmt.Sprintf("Neither the Cluster nor its Namespace has the label %s any more", fleetv1.RegisterLabel)}
+	}
+	if in.Current.Policy == "" {
+		return Selection{Reason: fleetv1.PolicyMismatchReason, Message: "The built-in policy is off and no other policy selects the Cluster"}
+	}
+	for i := range in.Policies {
+		policy := &in.Policies[i]
+		if policy.Name != in.Current.Policy {
+			continue
+		}
+		if _, err := matches(policy, in, label); err != nil {
+			return Selection{Reason: fleetv1.PolicyInvalidReason,
+				Message: fmt.Sprintf("A selector of FleetRegistrationPolicy %s is not valid", policy.Name)}
+		}
+		return Selection{Reason: fleetv1.PolicyMismatchReason,
+			Message: fmt.Sprintf("FleetRegistrationPolicy %s no longer selects the Cluster, and no other does", policy.Name)}
+	}
+	return Selection{Reason: fleetv1.PolicyDeletedReason,
+		Message: fmt.Sprintf("FleetRegistrationPolicy %s is gone, and no other selects the Cluster", in.Current.Policy)}
+}
+
+// optInLabel is the opt-in label that counts for a Cluster.
+type optInLabel struct {
+	present bool
+	value   string
+	holder  fleetv1.LabelHolder
+}
+
+func effectiveLabel(in SelectionInput) optInLabel {
+	if value, ok := in.ClusterLabels[fleetv1.RegisterLabel]; ok {
+		return optInLabel{true, value, fleetv1.LabelOnCluster}
+	}
+	if value, ok := in.NamespaceLabels[fleetv1.RegisterLabel]; ok {
+		return optInLabel{true, value, fleetv1.LabelOnNamespace}
+	}
+	return optInLabel{}
+}
+
+// usedLabel returns who carries the label, if the policy goes by it.
+func usedLabel(policy *fleetv1.FleetRegistrationPolicy, label optInLabel) fleetv1.LabelHolder {
+	if policy.Spec.ClusterSelector != nil {
+		return ""
+	}
+	return label.holder
+}
+
+func matches(policy *fleetv1.FleetRegistrationPolicy, in SelectionInput, label optInLabel) (bool, error) {
+	inNamespace, err := selects(policy.Spec.NamespaceSelector, in.NamespaceLabels, true)
+	if err != nil {
+		return false, fmt.Errorf("reading spec.namespaceSelector: %w", err)
+	}
+	cluster, err := selects(policy.Spec.ClusterSelector, in.ClusterLabels, label.value == "true")
+	if err != nil {
+		return false, fmt.Errorf("reading spec.clusterSelector: %w", err)
+	}
+	return inNamespace && cluster, nil
+}
+
+func selects(selector *metav1.LabelSelector, set map[string]string, omitted bool) (bool, error) {
+	if selector == nil {
+		return omitted, nil
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return false, err
+	}
+	return s.Matches(labels.Set(set)), nil
+}
+
+// ValidateSelectors returns an error where a selector of the policy cannot be
+// read. Such a policy selects nothing.
+func ValidateSelectors(policy *fleetv1.FleetRegistrationPolicy) error {
+	_, err := matches(policy, SelectionInput{}, optInLabel{})
+	return err
+}
+
+// TakesAgentSettings tells whether a registration takes new settings of the agent
+// at once. They restart the agent, so one that is connected keeps what it has.
+func TakesAgentSettings(status *fleetv1.FleetRegistrationStatus) bool {
+	return !meta.IsStatusConditionTrue(status.Conditions, fleetv1.AgentConnectedCondition)
+}
+
+// byPrecedence returns the policies with the one that wins first.
+func byPrecedence(policies []fleetv1.FleetRegistrationPolicy) []fleetv1.FleetRegistrationPolicy {
+	sorted := slices.Clone(policies)
+	slices.SortFunc(sorted, func(a, b fleetv1.FleetRegistrationPolicy) int {
+		return cmp.Or(
+			cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+	return sorted
+}

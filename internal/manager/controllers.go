@@ -1,0 +1,102 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	capiremote "sigs.k8s.io/cluster-api/controllers/remote"
+
+	"github.com/capi-fleet/capi-fleet/controllers/registration"
+	"github.com/capi-fleet/capi-fleet/controllers/selection"
+	"github.com/capi-fleet/capi-fleet/internal/endpoint"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/token"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+// setupControllers adds the controllers to the running manager. It is called once,
+// on the leader, when all APIs that they watch are served; the context ends with
+// the manager.
+func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
+	c, live, now := mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}
+	selectionController := &selection.Reconciler{
+		Client:    c,
+		APIReader: live,
+		Endpoint: &endpoint.Resolver{
+			Reader:           configReader{cached: c, live: live, managerNamespace: opts.ManagerNamespace},
+			ManagerNamespace: opts.ManagerNamespace,
+			FleetNamespace:   opts.FleetNamespace,
+			Defaults:         endpoint.AgentDefaults{Image: opts.AgentImage, CheckinInterval: opts.AgentCheckinInterval},
+		},
+		Recorder:      mgr.GetEventRecorder(managerName),
+		Clock:         now,
+		BuiltInPolicy: opts.BuiltInPolicy,
+		WatchFilter:   opts.WatchFilter,
+	}
+	if err := selectionController.SetupWithManager(ctx, mgr, concurrency(opts.SelectionConcurrency)); err != nil {
+		return fmt.Errorf("selection: %w", err)
+	}
+	registrationController := &registration.Reconciler{
+		Client:    c,
+		APIReader: live,
+		Upstream:  &upstream.Writer{Client: c, Reader: live, ManagerNamespace: opts.ManagerNamespace},
+		Tokens:    &token.Issuer{Client: c, Clock: now, Namespace: opts.ManagerNamespace},
+		Dialer: &remote.Dialer{
+			Denied:    opts.DeniedRanges,
+			UserAgent: capiremote.DefaultClusterAPIUserAgent(managerName),
+		},
+		Clock:       now,
+		TokenDir:    opts.AgentTokenDir,
+		WatchFilter: opts.WatchFilter,
+	}
+	if err := registrationController.SetupWithManager(ctx, mgr, concurrency(opts.RegistrationConcurrency)); err != nil {
+		return fmt.Errorf("registration: %w", err)
+	}
+	return nil
+}
+
+func concurrency(n int) controller.Options {
+	return controller.Options{MaxConcurrentReconciles: n}
+}
+
+// configReader reads what policies name in the manager's namespace from the API
+// server, which no cache holds, and the ConfigMaps of Fleet and of the cluster
+// from the cache that watches them.
+type configReader struct {
+	cached, live     client.Reader
+	managerNamespace string
+}
+
+// Get implements client.Reader.
+func (r configReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if key.Namespace == r.managerNamespace {
+		return r.live.Get(ctx, key, obj, opts...)
+	}
+	return r.cached.Get(ctx, key, obj, opts...)
+}
+
+// List implements client.Reader.
+func (r configReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return r.cached.List(ctx, list, opts...)
+}

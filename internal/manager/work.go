@@ -1,0 +1,64 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/metrics"
+)
+
+// startWork sets up what needs all APIs to be served: the controllers, and the
+// metrics that count registrations, until the context ends. Only the leader counts,
+// so the sum over all managers is right.
+func startWork(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
+	if err := setupControllers(ctx, mgr, opts); err != nil {
+		return fmt.Errorf("setting up the controllers: %w", err)
+	}
+
+	collector := metrics.NewCollector(listRegistrations(mgr.GetCache(), opts.WatchFilter))
+	if err := ctrlmetrics.Registry.Register(collector); err != nil {
+		// Clusters join all the same.
+		mgr.GetLogger().Error(err, "Failed to register the metrics of registrations")
+		return nil
+	}
+	context.AfterFunc(ctx, func() { ctrlmetrics.Registry.Unregister(collector) })
+	return nil
+}
+
+// listRegistrations lists the registrations that this manager is responsible for.
+// The objects are the cache's own: only to be read.
+func listRegistrations(cache client.Reader, watchFilter string) func(context.Context) ([]fleetv1.FleetRegistration, error) {
+	opts := []client.ListOption{client.UnsafeDisableDeepCopy}
+	if watchFilter != "" {
+		opts = append(opts, client.MatchingLabels{clusterv1.WatchLabel: watchFilter})
+	}
+	return func(ctx context.Context) ([]fleetv1.FleetRegistration, error) {
+		list := &fleetv1.FleetRegistrationList{}
+		if err := cache.List(ctx, list, opts...); err != nil {
+			return nil, fmt.Errorf("listing FleetRegistrations: %w", err)
+		}
+		return list.Items, nil
+	}
+}
