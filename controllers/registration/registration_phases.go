@@ -390,6 +390,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 // before the agent's account goes all the same.
 const fleetDeletionTimeout = 2 * time.Minute
 
+// removalTimeout bounds that attempt, and leaves time for what comes after it.
+const removalTimeout = 20 * time.Second
+
 // removeAgent makes one attempt to take the agent out of a workload cluster that
 // is about to go. What comes of it changes nothing.
 func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
@@ -408,6 +411,8 @@ func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
 		return
 	}
 	defer workload.Close()
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
 	if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
 		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
 	}

@@ -39,6 +39,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	capilabels "sigs.k8s.io/cluster-api/util/labels"
+	"sigs.k8s.io/cluster-api/util/labels/format"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -269,7 +270,7 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 			Namespace:  cluster.Namespace,
 			Name:       cluster.Name,
 			Finalizers: []string{fleetv1.FleetRegistrationFinalizer},
-			Labels:     map[string]string{clusterv1.ClusterNameLabel: cluster.Name},
+			Labels:     map[string]string{clusterv1.ClusterNameLabel: format.MustFormatValue(cluster.Name)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID,
 			}},

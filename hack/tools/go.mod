@@ -1,3 +1,5 @@
+// Module tools pins the programs that generate, build and test. They are a
+// module of their own so that what they need never decides a version of ours.
 module github.com/capi-fleet/capi-fleet/hack/tools
 
 go 1.26.0

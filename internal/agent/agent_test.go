@@ -36,7 +36,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -357,7 +356,7 @@ func TestPodMeetsTheRestrictedPodSecurityStandard(t *testing.T) {
 	pod := deployment(full()).Spec.Template.Spec
 
 	g.Expect(pod.HostNetwork || pod.HostPID || pod.HostIPC).To(BeFalse())
-	g.Expect(pod.SecurityContext.RunAsNonRoot).To(Equal(ptr.To(true)))
+	g.Expect(pod.SecurityContext.RunAsNonRoot).To(Equal(new(true)))
 	g.Expect(pod.SecurityContext.RunAsUser).To(HaveValue(BeNumerically(">", 0)))
 	g.Expect(pod.SecurityContext.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
 	g.Expect(pod.SecurityContext.Sysctls).To(BeEmpty())
@@ -369,9 +368,9 @@ func TestPodMeetsTheRestrictedPodSecurityStandard(t *testing.T) {
 	g.Expect(pod.EphemeralContainers).To(BeEmpty())
 	g.Expect(pod.Containers).To(HaveLen(1))
 	for _, container := range pod.Containers {
-		g.Expect(container.SecurityContext.AllowPrivilegeEscalation).To(Equal(ptr.To(false)))
-		g.Expect(container.SecurityContext.Privileged).To(Equal(ptr.To(false)))
-		g.Expect(container.SecurityContext.ReadOnlyRootFilesystem).To(Equal(ptr.To(true)))
+		g.Expect(container.SecurityContext.AllowPrivilegeEscalation).To(Equal(new(false)))
+		g.Expect(container.SecurityContext.Privileged).To(Equal(new(false)))
+		g.Expect(container.SecurityContext.ReadOnlyRootFilesystem).To(Equal(new(true)))
 		g.Expect(container.SecurityContext.Capabilities.Drop).To(ConsistOf(corev1.Capability("ALL")))
 		g.Expect(container.SecurityContext.Capabilities.Add).To(BeEmpty())
 		g.Expect(container.SecurityContext.SeccompProfile).To(BeNil())

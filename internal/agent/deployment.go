@@ -24,7 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -47,7 +46,7 @@ func deployment(in Input) *appsv1.Deployment {
 		Spec: appsv1.DeploymentSpec{
 			// One is enough: a second would stand by behind the lease, where the
 			// liveness probe finds nothing and kills it.
-			Replicas: ptr.To[int32](1),
+			Replicas: new(int32(1)),
 			Selector: &metav1.LabelSelector{MatchLabels: podLabels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{
@@ -69,9 +68,9 @@ func podSpec(in Input) corev1.PodSpec {
 			{Key: "cattle.io/os", Operator: corev1.TolerationOpEqual, Value: "linux", Effect: corev1.TaintEffectNoSchedule},
 		},
 		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot:   ptr.To(true),
-			RunAsUser:      ptr.To[int64](agentUser),
-			RunAsGroup:     ptr.To[int64](agentUser),
+			RunAsNonRoot:   new(true),
+			RunAsUser:      new(int64(agentUser)),
+			RunAsGroup:     new(int64(agentUser)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{container(in)},
@@ -84,7 +83,7 @@ func podSpec(in Input) corev1.PodSpec {
 					SecretName: Name,
 					Items:      []corev1.KeyToPath{{Key: tokenKey, Path: tokenKey}},
 					// Files of a Secret belong to root, and the agent is not root.
-					DefaultMode: ptr.To[int32](0o444),
+					DefaultMode: new(int32(0o444)),
 				}},
 			},
 		},
@@ -106,9 +105,9 @@ func container(in Input) corev1.Container {
 		},
 		LivenessProbe: livenessProbe(),
 		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: ptr.To(false),
-			Privileged:               ptr.To(false),
-			ReadOnlyRootFilesystem:   ptr.To(true),
+			AllowPrivilegeEscalation: new(false),
+			Privileged:               new(false),
+			ReadOnlyRootFilesystem:   new(true),
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 	}

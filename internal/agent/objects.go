@@ -30,7 +30,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -46,7 +45,7 @@ const (
 	Name = "fleet-agent"
 
 	// DefaultTokenDir is the folder in which the agent's pod sees its token.
-	DefaultTokenDir = "/var/run/secrets/capi-fleet"
+	DefaultTokenDir = "/var/run/secrets/capi-fleet" //nolint:gosec // A path, no credential.
 
 	// PodRevisionAnnotation on the pod template is a hash of what the agent reads
 	// once, at its start, from the Secret and the ConfigMap. A change of it makes a
@@ -139,7 +138,7 @@ func defaultServiceAccount() client.Object {
 	return &corev1.ServiceAccount{
 		TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta:                   metav1.ObjectMeta{Namespace: Namespace, Name: "default"},
-		AutomountServiceAccountToken: ptr.To(false),
+		AutomountServiceAccountToken: new(false),
 	}
 }
 

@@ -49,7 +49,7 @@ func TestPushFindsTheReason(t *testing.T) {
 	never := func(in *PushInput) { in.Status.Agent = fleetv1.AgentStatus{} }
 	replaced := func(in *PushInput) { in.Status.NamespaceUID = "other" }
 	revised := func(in *PushInput) { in.Revision = "r2" }
-	due := func(in *PushInput) { in.Status.Credential.IssuedTime.Time = in.Now.Add(-36 * time.Hour) }
+	due := func(in *PushInput) { in.Status.Credential.IssuedTime.Time = in.Now.Add(-70 * time.Hour) }
 	silent := func(in *PushInput) {
 		in.LastSeen = in.Now.Add(-time.Hour)
 		in.Status.Agent.PushedTime.Time = in.Now.Add(-time.Hour)

@@ -26,6 +26,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -343,13 +344,11 @@ func (f *fields) oneOf(name string, allowed ...string) string {
 	if ok && text == "" {
 		return ""
 	}
-	for _, value := range allowed {
-		if text == value {
-			return text
-		}
+	if !slices.Contains(allowed, text) {
+		f.ignore(name)
+		return ""
 	}
-	f.ignore(name)
-	return ""
+	return text
 }
 
 // image returns the name of an image or the beginning of one.

@@ -36,24 +36,25 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
 
-// testCA returns a self-signed certificate of that name in PEM form.
-func testCA(t testing.TB, name string) string {
-	t.Helper()
+// testCA returns a self-signed certificate of that name in PEM form. It has
+// expired: nothing here may depend on the day.
+func testCA(tb testing.TB, name string) string {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		NotAfter:              time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotBefore:             time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:              time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return pemOf("CERTIFICATE", der)
 }

@@ -92,9 +92,9 @@ func clusterInfoConfig(kubeconfig string) client.Object {
 	return configMap("kube-public", "cluster-info", map[string]string{"kubeconfig": kubeconfig})
 }
 
-func secret(name, key, value string) client.Object {
+func caSecret(key, value string) client.Object {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: "ca"},
 		Data:       map[string][]byte{key: []byte(value)},
 	}
 }
@@ -160,7 +160,7 @@ func TestResolve(t *testing.T) {
 			reads:  []string{fleetRead, "ConfigMap manager/ca"},
 		},
 		"a policy's CA in a Secret": {
-			objects: []client.Object{secret("ca", "tls.crt", ca)},
+			objects: []client.Object{caSecret("tls.crt", ca)},
 			source:  fromSecret("ca", "tls.crt"),
 			want:    at(policyServer, ca),
 			reads:   []string{fleetRead, "Secret manager/ca"},
@@ -304,21 +304,21 @@ func TestResolve(t *testing.T) {
 			message: "Secret manager/ca, which the policy names for the CA, is not there",
 		},
 		"a policy's Secret has no such key": {
-			objects: []client.Object{secret("ca", "ca.crt", ca)},
+			objects: []client.Object{caSecret("ca.crt", ca)},
 			source:  fromSecret("ca", "other"),
 			reads:   []string{fleetRead, "Secret manager/ca"},
 			reason:  fleetv1.CAUnavailableReason,
 			message: "has no key \"other\"",
 		},
 		"a policy's Secret holds a private key": {
-			objects: []client.Object{secret("ca", "ca.crt", ca+pemOf("PRIVATE KEY", []byte("secret")))},
+			objects: []client.Object{caSecret("ca.crt", ca+pemOf("PRIVATE KEY", []byte("secret")))},
 			source:  fromSecret("ca", ""),
 			reads:   []string{fleetRead, "Secret manager/ca"},
 			reason:  fleetv1.CAUnavailableReason,
 			message: "Key \"ca.crt\" of Secret manager/ca holds a private key",
 		},
 		"a policy's Secret holds something else": {
-			objects: []client.Object{secret("ca", "ca.crt", "secret")},
+			objects: []client.Object{caSecret("ca.crt", "secret")},
 			source:  fromSecret("ca", ""),
 			reads:   []string{fleetRead, "Secret manager/ca"},
 			reason:  fleetv1.CAUnavailableReason,

@@ -113,6 +113,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, notKubernetes("is not an answer of a Kubernetes API server")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseSize+1))
+	if err == nil {
+		// A server can end its answer at once when it sees us hang up.
+		err = ctx.Err()
+	}
 	switch {
 	case err != nil:
 		return nil, failed(err)

@@ -156,7 +156,10 @@ func TestADeletionWhileTheWatchWasBrokenIsNoticed(t *testing.T) {
 	w.management.SetFault(lightapi.When(func(r *http.Request) bool { return lightapi.UserOf(r) == agentUser }, lightapi.Refuse(503)))
 	g.Expect(w.management.Stop()).To(Succeed())
 	g.Expect(w.management.Start()).To(Succeed())
-	g.Expect(w.managementClient.Delete(t.Context(), gone)).To(Succeed())
+	// A connection from before may only now turn out to be broken.
+	g.Eventually(func() error {
+		return client.IgnoreNotFound(w.managementClient.Delete(t.Context(), gone))
+	}, patience).Should(Succeed())
 	g.Expect(agent.Report().Uninstalled).To(BeEmpty())
 	w.management.SetFault(nil)
 	g.Eventually(func() []string { return agent.Report().Uninstalled }, patience).Should(Equal([]string{"gone"}))

@@ -19,6 +19,7 @@ package agentsim
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -156,7 +158,9 @@ func (a *Agent) newClient(config *rest.Config, api string) (client.WithWatch, fu
 	if err != nil {
 		return nil, nil, err
 	}
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
 	transport := &http.Transport{
+		DialContext:         dialer.DialContext,
 		TLSClientConfig:     tlsConfig,
 		ForceAttemptHTTP2:   true,
 		Proxy:               config.Proxy,
@@ -178,7 +182,9 @@ func (a *Agent) newClient(config *rest.Config, api string) (client.WithWatch, fu
 		Scheme:     scheme,
 		Mapper:     mapper,
 	})
-	return c, transport.CloseIdleConnections, err
+	// A watch that was just cancelled still holds its connection for a moment, so
+	// closing those that are idle is not enough.
+	return c, dialer.CloseAll, err
 }
 
 // newScheme returns the kinds that the agent handles, and a mapper that knows them

@@ -86,7 +86,9 @@ func (o labOperations) remove(ctx context.Context, key client.ObjectKey) error {
 	return o.lab.RemoveCluster(ctx, w)
 }
 
-func (o labOperations) status(ctx context.Context) ([]env.ClusterStatus, error) { return o.lab.Status(ctx) }
+func (o labOperations) status(ctx context.Context) ([]env.ClusterStatus, error) {
+	return o.lab.Status(ctx)
+}
 
 // control serves the operations on a socket in the lab's folder, which only its owner
 // can open.

@@ -98,13 +98,18 @@ func demo(command *cobra.Command, dir string, programs programs, limit time.Dura
 	}()
 
 	out.printf("adding %s with the label %s, and %s without", joining, v1alpha1.RegisterLabel, apart)
-	if err := addDemoClusters(ctx, lab); err != nil {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return addDemoClusters(groupCtx, lab) })
+	group.Go(func() error {
+		err := deployBundle(groupCtx, lab)
+		if err == nil {
+			out.printf("bundle made for every cluster in Fleet")
+		}
+		return err
+	})
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := deployBundle(ctx, lab); err != nil {
-		return err
-	}
-	out.printf("%s: bundle made for every cluster", joining)
 	select {
 	case <-joined:
 	case <-ctx.Done():
@@ -116,7 +121,7 @@ func demo(command *cobra.Command, dir string, programs programs, limit time.Dura
 	return concludeDemo(ctx, command, lab)
 }
 
-// addDemoClusters adds both at once. They answer some seconds later.
+// addDemoClusters adds both at once and returns when they answer.
 func addDemoClusters(ctx context.Context, lab *env.Lab) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for name, register := range map[string]bool{joining: true, apart: false} {

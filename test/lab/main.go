@@ -29,7 +29,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -49,18 +48,9 @@ func main() {
 	// A second signal ends the program at once, and with it its processes.
 	context.AfterFunc(ctx, stop)
 	if err := newCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "lab:", oneLine(err))
+		fmt.Fprintln(os.Stderr, "lab:", err)
 		os.Exit(1)
 	}
-}
-
-// oneLine is what an error says about itself, without the logs that may follow.
-func oneLine(err error) string {
-	line, rest, more := strings.Cut(err.Error(), "\n")
-	if more && os.Getenv("LAB_VERBOSE") != "" {
-		return line + "\n" + rest
-	}
-	return line
 }
 
 func newCommand() *cobra.Command {
@@ -112,7 +102,9 @@ type printer struct {
 	start   time.Time
 }
 
-func newPrinter(command *cobra.Command) *printer { return &printer{command: command, start: time.Now()} }
+func newPrinter(command *cobra.Command) *printer {
+	return &printer{command: command, start: time.Now()}
+}
 
 func (p *printer) printf(format string, args ...any) { p.at(time.Now(), fmt.Sprintf(format, args...)) }
 

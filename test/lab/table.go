@@ -79,6 +79,7 @@ func printFigures(out io.Writer, statuses []env.ClusterStatus) error {
 		{"in Fleet", func(s *env.ClusterStatus) string { return yesNo(s.Ready == "True") }},
 		{"bundles deployed", func(s *env.ClusterStatus) string { return fmt.Sprintf("%d of %d", s.BundlesReady, s.Bundles) }},
 		{"API server answers to credential in place", between(env.APIAnswers, env.CredentialInPlace)},
+		{"agent started to its first heartbeat", between(env.AgentStarted, env.AgentConnected)},
 		{"API server answers to registered", between(env.APIAnswers, env.Registered)},
 		{"selected to registered", between(env.Selected, env.Registered)},
 		{"writes on the management cluster", func(s *env.ClusterStatus) string { return strconv.Itoa(s.Writes) }},

@@ -26,8 +26,7 @@ import (
 )
 
 // Fault sees a request before the Server does, also before its token is checked.
-// True means that it was answered. To hang, a Fault waits until the request's
-// context ends, as it does when either side breaks off, and returns true.
+// True means that it was answered.
 type Fault func(w http.ResponseWriter, r *http.Request) bool
 
 // Refuse answers everything with code, as a metav1.Status.
@@ -39,11 +38,12 @@ func Refuse(code int) Fault {
 	}
 }
 
-// Hang never answers.
+// Hang never answers. It ends with the connection.
 func Hang() Fault {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
 		<-r.Context().Done()
-		return true
+		// Returning would answer with an empty body.
+		panic(http.ErrAbortHandler)
 	}
 }
 

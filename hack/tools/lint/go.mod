@@ -1,3 +1,6 @@
+// Module lint pins golangci-lint, apart from the other tools: it wants newer
+// versions of the packages that controller-gen and kustomize share with it, and its
+// authors support only the versions that they released it with.
 module github.com/capi-fleet/capi-fleet/hack/tools/lint
 
 go 1.26.0

@@ -18,57 +18,60 @@ package join
 
 import (
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
 func TestLabelledClusterJoinsAndItsAgentDeploysABundle(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	w, err := lab.AddCluster(ctx, "edge-1", env.ClusterOptions{Namespace: "joins", Register: true, StartLater: true})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { _ = lab.RemoveCluster(t.Context(), w) })
+	const namespace = "joins"
+	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Namespace: namespace, Register: true, StartLater: true})
 
-	reg := &fleetv1.FleetRegistration{}
-	g.Eventually(func(g Gomega) {
-		g.Expect(lab.Client.Get(ctx, w.Key(), reg)).To(Succeed())
-		g.Expect(meta.IsStatusConditionTrue(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition)).To(BeTrue())
-	}).WithTimeout(30 * time.Second).Should(Succeed())
-
+	// Its place on the management cluster is ready before its API server answers.
+	suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionTrue, fleetv1.FleetClusterCreatedReason)
+	suite.EventuallyCondition(t, lab, w, fleetv1.ReadyCondition, metav1.ConditionFalse, fleetv1.WaitingForControlPlaneReason)
 	g.Expect(w.StartAPI(ctx)).To(Succeed())
-	g.Eventually(func(g Gomega) {
-		g.Expect(lab.Client.Get(ctx, w.Key(), reg)).To(Succeed())
-		g.Expect(meta.IsStatusConditionTrue(reg.Status.Conditions, fleetv1.ReadyCondition)).To(BeTrue(), "%+v", reg.Status.Conditions)
-	}).WithTimeout(60 * time.Second).Should(Succeed())
+	registration := suite.EventuallyReady(t, lab, w)
 
-	bundle := &fleet.Bundle{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "joins", Name: "hello"},
+	g.Expect(lab.Client.Create(ctx, &fleet.Bundle{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "hello"},
 		Spec: fleet.BundleSpec{
-			Resources: []fleet.BundleResource{{Name: "a.yaml", Content: "kind: Nothing"}},
-			Targets:   []fleet.BundleTarget{{ClusterName: "edge-1"}},
+			Resources: []fleet.BundleResource{{Name: "hello.yaml", Content: "a: b"}},
+			Targets:   []fleet.BundleTarget{{ClusterName: w.Name}},
 		},
-	}
-	g.Expect(lab.Client.Create(ctx, bundle)).To(Succeed())
+	})).To(Succeed())
 	g.Eventually(func(g Gomega) {
 		deployments := &fleet.BundleDeploymentList{}
-		g.Expect(lab.Client.List(ctx, deployments, client.InNamespace(reg.Status.Namespace))).To(Succeed())
+		g.Expect(lab.Client.List(ctx, deployments, client.InNamespace(registration.Status.Namespace))).To(Succeed())
 		g.Expect(deployments.Items).To(HaveLen(1))
 		g.Expect(deployments.Items[0].Status.Ready).To(BeTrue())
-	}).WithTimeout(30 * time.Second).Should(Succeed())
-	for _, report := range w.AgentReports() {
-		t.Logf("%+v", report)
-	}
-	statuses, err := lab.Status(ctx)
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+
+	g.Eventually(w.AgentReports).WithTimeout(suite.Patience).Should(ConsistOf(SatisfyAll(
+		HaveField("Heartbeats", BeNumerically(">", 0)),
+		HaveField("Deployed", ConsistOf("hello")),
+		HaveField("Refused", BeEmpty()),
+	)), "the agent started once, and everything that it does is allowed")
+
+	status := suite.Status(t, lab, w)
+	inPlace, _ := status.Between(env.APIAnswers, env.CredentialInPlace)
+	registered, _ := status.Between(env.APIAnswers, env.Registered)
+	t.Logf("API answers ► in place %s, ► Ready %s; %d writes, %d objects", inPlace, registered, status.Writes, status.Objects)
+	g.Expect(status.Writes).To(BeNumerically("<=", 12))
+	g.Expect(status.Objects).To(BeNumerically("<=", 7))
+
+	events, err := lab.Management().AuditLog().Since(ctx, 0)
 	g.Expect(err).NotTo(HaveOccurred())
-	for _, s := range statuses {
-		t.Logf("%+v", s)
+	for _, write := range kube.Writes(kube.By(env.ManagerUser, events)) {
+		g.Expect(write.Resource).NotTo(Equal("secrets"))
 	}
 }

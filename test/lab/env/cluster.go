@@ -205,6 +205,9 @@ func (w *Workload) create(ctx context.Context) error {
 	if w.api, err = w.prepareAPI(); err != nil {
 		return err
 	}
+	if w.Client, err = client.NewWithWatch(w.Config(), client.Options{Scheme: Scheme()}); err != nil {
+		return err
+	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
 	if err := w.lab.Client.Create(ctx, namespace, fieldOwner); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("creating namespace %s: %w", w.Namespace, err)
@@ -278,17 +281,14 @@ func (w *Workload) StartAPI(ctx context.Context) error {
 	if w.started {
 		return w.api.start(ctx)
 	}
-	if err := w.startFirst(ctx); err != nil {
-		return err
-	}
-	var err error
-	if w.Client, err = client.NewWithWatch(w.Config(), client.Options{Scheme: Scheme()}); err != nil {
-		return err
-	}
-	if !w.opts.NoKubelet {
+	if !w.opts.NoKubelet && w.kubelet == nil {
+		// Before the API server, to see as soon as it answers what is put there.
 		if err := w.startKubelet(); err != nil {
 			return err
 		}
+	}
+	if err := w.startFirst(ctx); err != nil {
+		return err
 	}
 	if w.opts.InitializedAfter >= 0 {
 		w.group.Go(w.initialize)

@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
@@ -49,7 +50,7 @@ func TestLab(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	agents := &fakeAgents{crash: make(chan struct{}), running: make(chan bool, 100)}
-	lab, err := Start(ctx, Options{Log: t.Logf, NoManager: true, Agent: agents.run, ConfigDir: os.Getenv("LAB_CONFIG")})
+	lab, err := Start(ctx, Options{Log: t.Logf, NoManager: true, Agent: agents.run})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
 		if err := lab.Close(); err != nil {
@@ -122,6 +123,7 @@ func TestLab(t *testing.T) {
 		g.Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
 		g.Expect(err).To(HaveOccurred())
 	})
+	t.Run("a manager runs as its account and again after a crash", func(t *testing.T) { testManager(t, lab) })
 	t.Run("nothing is left after the end", func(t *testing.T) { testClose(t, lab) })
 }
 
@@ -328,10 +330,37 @@ func testStandIn(t *testing.T, lab *Lab) {
 	}, patience).Should(MatchError(ContainSubstring("not found")))
 }
 
+func testManager(t *testing.T, lab *Lab) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	manager, err := lab.NewManager(ctx, "late")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(manager.Running()).To(BeFalse())
+	mark, err := lab.Management().AuditLog().Mark(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	g.Expect(manager.Start(ctx)).To(Succeed())
+	g.Expect(manager.Start(ctx)).NotTo(Succeed(), "it runs already")
+	metrics, err := manager.Metrics(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(metrics).To(HaveKey("go_goroutines"))
+	g.Eventually(func(g Gomega) {
+		events, err := lab.Management().AuditLog().Since(ctx, mark)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(kube.By(ManagerUser, events)).NotTo(BeEmpty())
+	}, patience).Should(Succeed())
+
+	g.Expect(manager.Kill()).To(Succeed())
+	g.Expect(manager.Running()).To(BeFalse())
+	g.Expect(manager.Restart(ctx)).To(Succeed())
+	g.Expect(manager.Running()).To(BeTrue())
+	g.Expect(manager.Log()).NotTo(BeEmpty())
+}
+
 func testClose(t *testing.T, lab *Lab) {
 	g := NewWithT(t)
 	pids := processesOf(t, lab.Dir)
-	g.Expect(len(pids)).To(BeNumerically(">=", 3), "etcd, kube-apiserver and kube-controller-manager")
+	g.Expect(len(pids)).To(BeNumerically(">=", 4), "etcd, kube-apiserver, kube-controller-manager and the manager")
 	address := lab.Management().Host() + ":" + strconv.Itoa(lab.Management().Port())
 	g.Expect(canDial(address)).To(BeTrue())
 

@@ -274,6 +274,20 @@ func (l *Lab) As(user string, groups ...string) (client.WithWatch, error) {
 	return client.NewWithWatch(config, client.Options{Scheme: Scheme()})
 }
 
+// AsManager returns a client of the management cluster for the manager's service
+// account, with a token of its own.
+func (l *Lab) AsManager(ctx context.Context) (client.WithWatch, error) {
+	kubeconfig, err := l.managerKubeconfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(clientConfig(config), client.Options{Scheme: Scheme()})
+}
+
 func (l *Lab) configAs(user string, groups ...string) (*rest.Config, error) {
 	kubeconfig, err := l.management.Kubeconfig(user, groups...)
 	if err != nil {

@@ -17,9 +17,11 @@ limitations under the License.
 package env
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -79,7 +81,7 @@ func (s *ClusterStatus) Between(from, to Step) (time.Duration, bool) {
 	return end.Sub(start), started && ended
 }
 
-// Status describes every cluster of the lab, the oldest first.
+// Status describes every cluster of the lab, ordered by namespace and name.
 func (l *Lab) Status(ctx context.Context) ([]ClusterStatus, error) {
 	events, err := l.management.AuditLog().Since(ctx, 0)
 	if err != nil {
@@ -95,6 +97,9 @@ func (l *Lab) Status(ctx context.Context) ([]ClusterStatus, error) {
 		status.Usage = usage(events, namesOf(status))
 		statuses = append(statuses, *status)
 	}
+	slices.SortFunc(statuses, func(a, b ClusterStatus) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return statuses, nil
 }
 

@@ -1,0 +1,88 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestARetryWaitsTwiceAsLongEachTimeUpToItsLimit(t *testing.T) {
+	for _, limit := range []time.Duration{youngRetryCap, oldRetryCap} {
+		g := NewWithT(t)
+		a := &attempt{}
+		want := firstRetry
+		for range 100 {
+			delay := a.failed(epoch, limit)
+			g.Expect(delay).To(BeNumerically(">=", want*8/10))
+			g.Expect(delay).To(BeNumerically("<=", want*12/10))
+			g.Expect(a.wait("", epoch)).To(Equal(delay))
+			g.Expect(a.wait("", epoch.Add(delay))).To(BeZero())
+			g.Expect(a.wait("", epoch.Add(time.Hour))).To(BeZero())
+			want = min(limit, 2*want)
+		}
+	}
+}
+
+func TestRetriesOfManyClustersAreSpread(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 20 {
+		seen[(&attempt{}).failed(epoch, youngRetryCap)] = true
+	}
+	NewWithT(t).Expect(len(seen)).To(BeNumerically(">", 10))
+}
+
+func TestAHintMakesTheNextTryDueAndStartsAnew(t *testing.T) {
+	g := NewWithT(t)
+	a := &attempt{}
+	g.Expect(a.wait("old", epoch)).To(BeZero())
+	for range 10 {
+		a.failed(epoch, oldRetryCap)
+	}
+	g.Expect(a.wait("old", epoch)).To(BeNumerically(">", time.Minute))
+
+	g.Expect(a.wait("new", epoch)).To(BeZero())
+	g.Expect(a.failed(epoch, oldRetryCap)).To(BeNumerically("<", time.Second))
+	g.Expect(a.wait("new", epoch)).NotTo(BeZero(), "the same hint is no news")
+}
+
+func TestTheSecretIsReadNowAndThenAlthoughTheEndpointIsSilent(t *testing.T) {
+	g := NewWithT(t)
+	a := &attempt{}
+	var reads []time.Duration
+	for at := time.Duration(0); at < 100*time.Second; at += time.Second {
+		if a.slowDue(epoch.Add(at)) {
+			reads = append(reads, at)
+		}
+	}
+	g.Expect(reads).To(Equal([]time.Duration{30 * time.Second, 60 * time.Second, 90 * time.Second}))
+}
+
+func TestAttemptsAreKeptByCluster(t *testing.T) {
+	g := NewWithT(t)
+	var all attempts
+	one, two := types.NamespacedName{Namespace: "a", Name: "x"}, types.NamespacedName{Namespace: "b", Name: "x"}
+	all.get(one).failed(epoch, youngRetryCap)
+	g.Expect(all.get(one).failures).To(Equal(1))
+	g.Expect(all.get(two).failures).To(BeZero())
+
+	all.forget(one)
+	g.Expect(all.get(one).failures).To(BeZero())
+}

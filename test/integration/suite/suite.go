@@ -1,0 +1,128 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package suite is what the integration tests share: one lab for each package of
+// tests, clusters that go away with their test, and the waits that most tests
+// need. It asserts nothing about a single behaviour.
+package suite
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
+)
+
+const (
+	// Patience is how long a test waits for what should happen soon. It is long, so
+	// that a loaded machine does not fail a test; nothing waits for it to pass.
+	Patience = time.Minute
+
+	// Poll is the time between two looks.
+	Poll = 50 * time.Millisecond
+
+	packageTimeout = 20 * time.Minute
+)
+
+// Main starts a lab into *lab, runs the tests and returns the exit code. The
+// manager is built with the race detector.
+func Main(m *testing.M, lab **env.Lab, opts env.Options) (code int) {
+	flag.Parse()
+	ctx, cancel := context.WithTimeout(context.Background(), packageTimeout)
+	defer cancel()
+	opts.Race = true
+	if testing.Verbose() {
+		opts.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	}
+	started, err := env.Start(ctx, opts)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "starting the lab:", err)
+		return 1
+	}
+	*lab = started
+	defer func() {
+		if err := started.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "closing the lab:", err)
+			code = 1
+		}
+	}()
+	return m.Run()
+}
+
+// AddCluster adds a cluster that is removed when the test ends.
+func AddCluster(t *testing.T, lab *env.Lab, name string, opts env.ClusterOptions) *env.Workload {
+	t.Helper()
+	workload, err := lab.AddCluster(t.Context(), name, opts)
+	if err != nil {
+		t.Fatalf("adding cluster %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if err := lab.RemoveCluster(ctx, workload); err != nil {
+			t.Errorf("removing cluster %s: %v", name, err)
+		}
+	})
+	return workload
+}
+
+// EventuallyReady waits until the cluster's registration is Ready and returns it.
+func EventuallyReady(t *testing.T, lab *env.Lab, workload *env.Workload) *fleetv1.FleetRegistration {
+	t.Helper()
+	return EventuallyCondition(t, lab, workload, fleetv1.ReadyCondition, metav1.ConditionTrue, fleetv1.ReadyReason)
+}
+
+// EventuallyCondition waits until a condition of the cluster's registration has a status
+// and a reason and returns the registration.
+func EventuallyCondition(t *testing.T, lab *env.Lab, workload *env.Workload, condition string, status metav1.ConditionStatus, reason string) *fleetv1.FleetRegistration {
+	t.Helper()
+	g := NewWithT(t)
+	registration := &fleetv1.FleetRegistration{}
+	g.Eventually(func(g Gomega) {
+		g.Expect(lab.Client.Get(t.Context(), workload.Key(), registration)).To(Succeed())
+		found := meta.FindStatusCondition(registration.Status.Conditions, condition)
+		g.Expect(found).NotTo(BeNil(), "no condition %s", condition)
+		g.Expect([]string{string(found.Status), found.Reason}).To(Equal([]string{string(status), reason}), "message: %s", found.Message)
+	}).WithTimeout(Patience).WithPolling(Poll).Should(Succeed())
+	return registration
+}
+
+// Status returns the lab's view of the cluster: its times, and what the manager
+// wrote for it.
+func Status(t *testing.T, lab *env.Lab, workload *env.Workload) env.ClusterStatus {
+	t.Helper()
+	statuses, err := lab.Status(t.Context())
+	if err != nil {
+		t.Fatalf("reading the lab's status: %v", err)
+	}
+	for _, status := range statuses {
+		if status.Namespace == workload.Namespace && status.Name == workload.Name {
+			return status
+		}
+	}
+	t.Fatalf("the lab has no cluster %s", workload.Key())
+	return env.ClusterStatus{}
+}
