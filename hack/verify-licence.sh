@@ -8,9 +8,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 header=$(<hack/boilerplate.go.txt)
+lines=$(wc -l <hack/boilerplate.go.txt)
 failed=0
 while read -r file; do
-	begin=$(sed -e '/^\/\/go:build /d' -e '/./,$!d' "$file" | head -n "$(wc -l <hack/boilerplate.go.txt)")
+	begin=$(sed -e '/^\/\/go:build /d' -e '/./,$!d' "$file" | sed -n "1,${lines}p")
 	if [[ $begin != "$header" ]]; then
 		echo "$file does not begin with hack/boilerplate.go.txt." >&2
 		failed=1

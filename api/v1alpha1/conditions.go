@@ -293,10 +293,6 @@ const (
 	// NotDeletingReason means that the registration is not being taken away.
 	NotDeletingReason = "NotDeleting"
 
-	// RemovingAgentReason means that the agent is being taken out of the workload
-	// cluster.
-	RemovingAgentReason = "RemovingAgent"
-
 	// WaitingForFleetReason means that Fleet is taking away the cluster namespace.
 	WaitingForFleetReason = "WaitingForFleet"
 )

@@ -23,20 +23,18 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	. "github.com/onsi/gomega"
 )
 
 // conditionsPage explains every condition and reason, each in a row of a table.
 var conditionsPage = filepath.Join("..", "..", "docs", "reference", "conditions.md")
 
 func TestEveryConditionAndReasonIsDocumented(t *testing.T) {
-	g := NewWithT(t)
-	constants := stringConstants(g, "conditions.go")
-	rows := tableRows(g, conditionsPage)
+	constants := stringConstants(t, "conditions.go")
+	rows := tableRows(t, conditionsPage)
 
 	for _, kind := range []struct{ suffix, heading string }{
 		{"Condition", "Conditions"},
@@ -53,27 +51,42 @@ func TestEveryConditionAndReasonIsDocumented(t *testing.T) {
 				documented = append(documented, names...)
 			}
 		}
-		g.Expect(declared).NotTo(BeEmpty())
-		g.Expect(documented).To(ConsistOf(declared), "constants named …%s and the rows under %q of %s", kind.suffix, kind.heading, conditionsPage)
+		slices.Sort(declared)
+		slices.Sort(documented)
+		if len(declared) == 0 {
+			t.Errorf("no constant is named …%s", kind.suffix)
+		}
+		for _, value := range declared {
+			if !slices.Contains(documented, value) {
+				t.Errorf("%s has no row for %s under %q", conditionsPage, value, kind.heading)
+			}
+		}
+		for i, value := range documented {
+			if !slices.Contains(declared, value) {
+				t.Errorf("%s has a row for %s, and there is no such constant", conditionsPage, value)
+			}
+			if i > 0 && documented[i-1] == value {
+				t.Errorf("%s has more than one row for %s", conditionsPage, value)
+			}
+		}
 	}
 }
 
 func TestEveryRowOfAReasonSaysWhatItMeans(t *testing.T) {
-	g := NewWithT(t)
-	content, err := os.ReadFile(conditionsPage)
-	g.Expect(err).NotTo(HaveOccurred())
-
-	for line := range strings.Lines(string(content)) {
-		if cells := strings.Split(line, "|"); firstCell.MatchString(line) {
-			g.Expect(strings.TrimSpace(cells[2])).NotTo(BeEmpty(), line)
+	for line := range strings.Lines(readFile(t, conditionsPage)) {
+		if firstCell.MatchString(line) && strings.TrimSpace(strings.Split(line, "|")[2]) == "" {
+			t.Errorf("nothing is said in: %s", line)
 		}
 	}
 }
 
 // stringConstants returns the values of a file's constants by their names.
-func stringConstants(g *WithT, file string) map[string]string {
+func stringConstants(t *testing.T, file string) map[string]string {
+	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	g.Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		t.Fatal(err)
+	}
 	constants := map[string]string{}
 	for _, decl := range parsed.Decls {
 		general, ok := decl.(*ast.GenDecl)
@@ -84,10 +97,12 @@ func stringConstants(g *WithT, file string) map[string]string {
 			values := spec.(*ast.ValueSpec)
 			for i, name := range values.Names {
 				literal, ok := values.Values[i].(*ast.BasicLit)
-				g.Expect(ok).To(BeTrue(), "%s is no literal", name.Name)
-				value, err := strconv.Unquote(literal.Value)
-				g.Expect(err).NotTo(HaveOccurred(), name.Name)
-				constants[name.Name] = value
+				if !ok {
+					t.Fatalf("%s is no literal", name.Name)
+				}
+				if constants[name.Name], err = strconv.Unquote(literal.Value); err != nil {
+					t.Fatalf("reading %s: %v", name.Name, err)
+				}
 			}
 		}
 	}
@@ -98,11 +113,10 @@ func stringConstants(g *WithT, file string) map[string]string {
 var firstCell = regexp.MustCompile("^\\| `([^`]+)` \\|")
 
 // tableRows returns the first cells of a page's tables by the heading above them.
-func tableRows(g *WithT, page string) map[string][]string {
-	content, err := os.ReadFile(page)
-	g.Expect(err).NotTo(HaveOccurred())
+func tableRows(t *testing.T, page string) map[string][]string {
+	t.Helper()
 	rows, heading := map[string][]string{}, ""
-	for line := range strings.Lines(string(content)) {
+	for line := range strings.Lines(readFile(t, page)) {
 		if title, ok := strings.CutPrefix(line, "## "); ok {
 			heading = strings.TrimSpace(title)
 		}
@@ -111,4 +125,13 @@ func tableRows(g *WithT, page string) map[string][]string {
 		}
 	}
 	return rows
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }

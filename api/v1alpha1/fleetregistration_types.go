@@ -235,7 +235,7 @@ type CredentialStatus struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is or is not ready"
 // +kubebuilder:printcolumn:name="Selected",type=string,JSONPath=`.status.conditions[?(@.type=="Selected")].status`,description="Whether a policy still selects the Cluster"
 // +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Whether the registration is paused"
-// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.credential.expirationTime`,description="When the agent's credential ends",priority=1
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.credential.expirationTime`,description="When the agent's credential ends",priority=1
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.status.namespace`,description="Cluster namespace on the management cluster",priority=1
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.spec.selectedBy.policy`,description="Policy that selected the Cluster, empty for the built-in one",priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What to do",priority=1

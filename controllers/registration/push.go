@@ -76,7 +76,8 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	status := &s.registration.Status
 	credential := status.Credential
 	value := ""
-	if pointedHere := live != nil && types.UID(live.Annotations[fleetv1.NamespaceUIDAnnotation]) == status.NamespaceUID; pointedHere && why == decide.RevisionChanged {
+	pointedHere := live != nil && types.UID(live.Annotations[fleetv1.NamespaceUIDAnnotation]) == status.NamespaceUID
+	if pointedHere && why == decide.RevisionChanged && !decide.CredentialIsDue(pushInput(s, "")) {
 		// The token that is there goes on; minting another would serve nobody.
 		value = agent.Token(live)
 	}
@@ -247,8 +248,9 @@ func some(names []string) string {
 
 const (
 	releasePage = 500
-	// maxReleases bounds what one visit looks through.
-	maxReleases = 10_000
+	// maxReleasePages bounds what one visit looks through, whatever the workload
+	// cluster says of further pages.
+	maxReleasePages = 20
 	// maxReleaseSize bounds, in bytes, what a release may unpack to.
 	maxReleaseSize = 16 << 20
 )
@@ -259,8 +261,8 @@ const (
 // "secret").
 func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, error) {
 	newest := map[types.NamespacedName]metav1.PartialObjectMetadata{}
-	seen, next := 0, ""
-	for {
+	next := ""
+	for range maxReleasePages {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 		if err := workload.List(ctx, page, client.MatchingLabels{"owner": "helm"}, client.Limit(releasePage), client.Continue(next)); err != nil {
@@ -272,13 +274,13 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 				newest[release] = item
 			}
 		}
-		if seen += len(page.Items); seen > maxReleases {
-			return nil, &refusal{fleetv1.WaitingForBundlesReason,
-				"The workload cluster has more Helm releases than can be looked through, so whether an agent would uninstall any is not known"}
-		}
 		if next = page.Continue; next == "" {
 			break
 		}
+	}
+	if next != "" {
+		return nil, &refusal{fleetv1.WaitingForBundlesReason,
+			"The workload cluster has more Helm releases than can be looked through, so whether an agent would uninstall any is not known"}
 	}
 	var bundles []string
 	for _, item := range newest {

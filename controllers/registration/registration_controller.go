@@ -31,7 +31,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -49,6 +48,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/token"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
+	"github.com/capi-fleet/capi-fleet/internal/written"
 )
 
 const (
@@ -98,7 +98,7 @@ type Reconciler struct {
 	WatchFilter string
 
 	attempts attempts
-	written  written
+	written  written.Versions
 
 	managementUID lazyUID
 }
@@ -243,7 +243,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	if err := r.Client.Get(ctx, key, s.registration); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.attempts.forget(key)
-			r.written.forget(key)
+			r.written.Forget(key)
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
@@ -251,7 +251,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	if r.WatchFilter != "" && !capilabels.HasWatchLabel(s.registration, r.WatchFilter) {
 		return nil, nil
 	}
-	if r.written.newerThan(s.registration) {
+	if r.written.NewerThan(s.registration) {
 		return nil, nil
 	}
 	s.attempt = r.attempts.get(key)
@@ -348,33 +348,6 @@ func sooner(result ctrl.Result, delay time.Duration) ctrl.Result {
 		result.RequeueAfter = delay
 	}
 	return result
-}
-
-// written remembers the version of each registration that was written last, since
-// the cache may still have an older one, and a push decided on that would come
-// twice.
-type written struct {
-	versions sync.Map
-}
-
-func (w *written) note(obj client.Object) {
-	w.versions.Store(client.ObjectKeyFromObject(obj), obj.GetResourceVersion())
-}
-
-func (w *written) forget(key types.NamespacedName) { w.versions.Delete(key) }
-
-func (w *written) newerThan(obj client.Object) bool {
-	key := client.ObjectKeyFromObject(obj)
-	version, ok := w.versions.Load(key)
-	if !ok {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), version.(string))
-	if err == nil && order < 0 {
-		return true
-	}
-	w.versions.Delete(key)
-	return false
 }
 
 // lazyUID reads a UID once.

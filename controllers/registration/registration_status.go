@@ -230,6 +230,6 @@ func (r *Reconciler) apply(ctx context.Context, reg *fleetv1.FleetRegistration, 
 		return err
 	}
 	reg.SetResourceVersion(u.GetResourceVersion())
-	r.written.note(reg)
+	r.written.Note(reg)
 	return nil
 }

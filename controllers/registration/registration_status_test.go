@@ -469,24 +469,6 @@ func TestAnErrorOfTheReportIsWrapped(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("writing the status of FleetRegistration team-a/edge-1")))
 }
 
-func TestACacheThatIsBehindOnesOwnWriteIsNotActedOn(t *testing.T) {
-	g := NewWithT(t)
-	at := func(version string) client.Object {
-		return &fleetv1.FleetRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", ResourceVersion: version}}
-	}
-	var w written
-	g.Expect(w.newerThan(at("7"))).To(BeFalse(), "nothing was written")
-	w.note(at("10"))
-	g.Expect(w.newerThan(at("9"))).To(BeTrue(), "9 is older than 10, as numbers")
-	g.Expect(w.newerThan(at("9"))).To(BeTrue())
-	g.Expect(w.newerThan(at("10"))).To(BeFalse())
-	w.note(at("10"))
-	g.Expect(w.newerThan(at("11"))).To(BeFalse())
-	w.note(at("10"))
-	w.forget(client.ObjectKeyFromObject(at("10")))
-	g.Expect(w.newerThan(at("9"))).To(BeFalse())
-}
-
 func TestSooner(t *testing.T) {
 	g := NewWithT(t)
 	result := sooner(sooner(ctrl.Result{}, time.Hour), 2*time.Hour)

@@ -47,6 +47,10 @@ const (
 	// policy: a thousand registrations that become ready are not a thousand writes.
 	policyStatusInterval = 5 * time.Second
 
+	// unwatchedInterval is how often the ConfigMap or Secret that a policy names for
+	// its CA is looked for again: they are not watched.
+	unwatchedInterval = 10 * time.Second
+
 	// policyIndex finds the registrations of a policy in the cache.
 	policyIndex = "spec.selectedBy.policy"
 )
@@ -116,11 +120,19 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		}
 	}
 	status, err := r.status(ctx, policy)
-	if err != nil || equality.Semantic.DeepEqual(policy.Status, status) {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
+	result := ctrl.Result{}
+	if ready := meta.FindStatusCondition(status.Conditions, fleetv1.ReadyCondition); ready.Reason == fleetv1.CAUnavailableReason {
+		// When it turns up, the change of our status brings the Clusters back.
+		result.RequeueAfter = unwatchedInterval
+	}
+	if equality.Semantic.DeepEqual(policy.Status, status) {
+		return result, nil
+	}
 	r.reported.Store(req.Name, now)
-	return ctrl.Result{}, applyStatus(ctx, r.client, policy, "FleetRegistrationPolicy", upstream.FieldOwner, &status)
+	return result, applyStatus(ctx, r.client, policy, "FleetRegistrationPolicy", upstream.FieldOwner, &status)
 }
 
 func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.FleetRegistrationPolicyStatus, error) {
@@ -171,7 +183,8 @@ func (r *policyReconciler) problem(ctx context.Context, policy *fleetv1.FleetReg
 }
 
 // applyStatus applies the status of an object of ours under the field owner, which
-// owns all that it ever applied.
+// owns all that it ever applied, and gives obj its new resource version. An object
+// that is gone is no error.
 func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind, owner string, status any) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
@@ -187,5 +200,6 @@ func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind, 
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("writing the status of %s %s: %w", kind, client.ObjectKeyFromObject(obj), err))
 	}
+	obj.SetResourceVersion(u.GetResourceVersion())
 	return nil
 }

@@ -94,9 +94,10 @@ func TestAPolicySaysWhatKeepsItFromBeingCarriedOut(t *testing.T) {
 			g := NewWithT(t)
 			e := newEnv(t, tt.policy, fleetConfig(tt.config))
 
-			_, err := e.policies().Reconcile(t.Context(), goldRequest)
+			result, err := e.policies().Reconcile(t.Context(), goldRequest)
 
 			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(result.RequeueAfter > 0).To(Equal(tt.reason == fleetv1.CAUnavailableReason), "what is not watched is looked for again")
 			ready := meta.FindStatusCondition(e.policyNow(t).Status.Conditions, fleetv1.ReadyCondition)
 			g.Expect(ready.Reason).To(Equal(tt.reason))
 			g.Expect(ready.Status == metav1.ConditionTrue).To(Equal(tt.reason == fleetv1.ReadyReason))

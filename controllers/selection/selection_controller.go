@@ -51,6 +51,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
+	"github.com/capi-fleet/capi-fleet/internal/written"
 )
 
 // fieldOwner owns the condition Selected; the registration controller owns the
@@ -90,6 +91,7 @@ type Reconciler struct {
 
 	badLabels sync.Map // UID of a Cluster ► what was reported about its label
 	created   sync.Map // key of a registration that the cache may not show yet
+	written   written.Versions
 }
 
 // SetupWithManager adds the controllers of Clusters and of policies to the manager.
@@ -169,6 +171,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case !reg.DeletionTimestamp.IsZero(), annotations.HasPaused(reg), moving(reg), !ownedBy(reg, cluster):
 		// It is about to go, or must not be written to; its end brings us back.
 		return ctrl.Result{}, nil
+	case r.written.NewerThan(reg):
+		return ctrl.Result{}, nil
 	}
 	if selection.By != nil {
 		if err := r.update(ctx, reg, selection); err != nil {
@@ -206,6 +210,7 @@ func (r *Reconciler) registration(ctx context.Context, key types.NamespacedName)
 	if !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
+	r.written.Forget(key)
 	if _, ok := r.created.Load(key); !ok {
 		return nil, nil
 	}
@@ -344,6 +349,7 @@ func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration,
 		return fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
 	desired.DeepCopyInto(reg)
+	r.written.Note(reg)
 	return nil
 }
 
@@ -392,6 +398,10 @@ func (r *Reconciler) reportSelected(ctx context.Context, reg *fleetv1.FleetRegis
 	if current != nil && current.Status == status {
 		condition.LastTransitionTime = current.LastTransitionTime
 	}
-	return applyStatus(ctx, r.Client, reg, "FleetRegistration", fieldOwner,
-		&fleetv1.FleetRegistrationStatus{Conditions: []metav1.Condition{condition}})
+	if err := applyStatus(ctx, r.Client, reg, "FleetRegistration", fieldOwner,
+		&fleetv1.FleetRegistrationStatus{Conditions: []metav1.Condition{condition}}); err != nil {
+		return err
+	}
+	r.written.Note(reg)
+	return nil
 }

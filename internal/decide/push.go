@@ -66,7 +66,7 @@ var pushChecks = []struct {
 	{NotDeployed, func(in PushInput) bool { return in.Status.Agent.Revision == "" }},
 	{NamespaceReplaced, func(in PushInput) bool { return in.Status.Agent.NamespaceUID != in.Status.NamespaceUID }},
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
-	{CredentialDue, func(in PushInput) bool { return !in.Now.Before(in.renewTime()) }},
+	{CredentialDue, CredentialIsDue},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
 }
 
@@ -79,6 +79,9 @@ func Push(in PushInput) PushReason {
 	}
 	return ""
 }
+
+// CredentialIsDue tells whether it is time for a new token.
+func CredentialIsDue(in PushInput) bool { return !in.Now.Before(in.renewTime()) }
 
 // NextPush returns when Push will find something to do although nothing changed.
 func NextPush(in PushInput) time.Time {

@@ -116,6 +116,11 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
+// The diagnostics endpoint asks the API server who a token is, and whether they may
+// read the metrics.
+//+kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+//+kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
 // newManager returns a manager with everything that does not depend on APIs which
 // may be missing. The controllers join it when it runs.
 func newManager(restConfig *rest.Config, opts *Options) (ctrl.Manager, error) {

@@ -84,8 +84,13 @@ func TestAnswerOfTheServerGivesItsReason(t *testing.T) {
 		"compressed":         {with("Content-Encoding", "gzip", reply(200, jsonType, "\x1f\x8b"+canary)), fleetv1.NotKubernetesReason},
 		"too large":          {reply(200, jsonType, `"`+strings.Repeat("x", maxResponseSize)), fleetv1.ResponseTooLargeReason},
 		"too large a 500":    {reply(500, "text/plain", strings.Repeat("x", maxResponseSize+1)), fleetv1.ResponseTooLargeReason},
-		"headers too large":  {with("X-Large", strings.Repeat(canary, maxResponseHeaderSize), reply(200, jsonType, systemNamespace)), fleetv1.ResponseTooLargeReason},
-		"broken off":         {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, fleetv1.ConnectionFailedReason},
+		"without end, fast": {func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				reply(200, jsonType, strings.Repeat(" ", 1<<16))(w, r)
+			}
+		}, fleetv1.ResponseTooLargeReason},
+		"headers too large": {with("X-Large", strings.Repeat(canary, maxResponseHeaderSize), reply(200, jsonType, systemNamespace)), fleetv1.ResponseTooLargeReason},
+		"broken off":        {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, fleetv1.ConnectionFailedReason},
 		"broken off later": {func(w http.ResponseWriter, r *http.Request) {
 			reply(200, jsonType, canary)(w, r)
 			_ = http.NewResponseController(w).Flush()

@@ -15,8 +15,7 @@ limitations under the License.
 */
 
 // Package suite is what the integration tests share: one lab for each package of
-// tests, clusters that go away with their test, and the waits that most tests
-// need. It asserts nothing about a single behaviour.
+// tests, and the waits that most tests need. It asserts nothing about a single behaviour.
 package suite
 
 import (
@@ -72,20 +71,14 @@ func Main(m *testing.M, lab **env.Lab, opts env.Options) (code int) {
 	return m.Run()
 }
 
-// AddCluster adds a cluster that is removed when the test ends.
+// AddCluster adds a cluster. It stays until the lab of the package ends, since its
+// removal would take longer than most tests.
 func AddCluster(t *testing.T, lab *env.Lab, name string, opts env.ClusterOptions) *env.Workload {
 	t.Helper()
 	workload, err := lab.AddCluster(t.Context(), name, opts)
 	if err != nil {
 		t.Fatalf("adding cluster %s: %v", name, err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
-		defer cancel()
-		if err := lab.RemoveCluster(ctx, workload); err != nil {
-			t.Errorf("removing cluster %s: %v", name, err)
-		}
-	})
 	return workload
 }
 

@@ -135,7 +135,7 @@ func (k *kubelet) loop(ctx context.Context) {
 }
 
 func (k *kubelet) round(ctx context.Context) error {
-	return errors.Join(keepNamespaces(ctx, k.client), k.keepAgent(ctx))
+	return errors.Join(k.keepAgent(ctx), keepNamespaces(ctx, k.client))
 }
 
 // keepAgent brings the agent, its pod and the Deployment's status in line with the

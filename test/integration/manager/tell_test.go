@@ -1,0 +1,212 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	dto "github.com/prometheus/client_model/go"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/integration/suite"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
+)
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	const namespace = "metrics"
+	manager := startManager(t)
+	workloads := []*env.Workload{addLight(t, namespace, "edge-1", nil), addLight(t, namespace, "edge-2", nil)}
+	broken := addBroken(t, namespace, "broken", "this: is: no: kubeconfig")
+	suite.EventuallyCondition(t, lab, broken, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.KubeconfigInvalidReason)
+	var earliest float64
+	for _, w := range workloads {
+		expiry := float64(suite.EventuallyReady(t, lab, w).Status.Credential.ExpirationTime.Unix())
+		if earliest == 0 || expiry < earliest {
+			earliest = expiry
+		}
+	}
+
+	g.Eventually(func(g Gomega) {
+		families, err := manager.Metrics(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		metric := func(name string, labels ...string) *dto.Metric {
+			for _, metric := range families["capi_fleet_"+name].GetMetric() {
+				var values []string
+				for _, label := range metric.GetLabel() {
+					values = append(values, label.GetValue())
+				}
+				if strings.Join(values, " ") == strings.Join(labels, " ") {
+					return metric
+				}
+			}
+			return &dto.Metric{}
+		}
+		g.Expect(metric("registrations", "ready").GetGauge().GetValue()).To(BeEquivalentTo(2))
+		g.Expect(metric("registrations", "not_ready").GetGauge().GetValue()).To(BeEquivalentTo(1))
+		g.Expect(metric("registrations", "paused").GetGauge().GetValue()).To(BeZero())
+		g.Expect(metric("registrations", "deleting").GetGauge().GetValue()).To(BeZero())
+		for _, histogram := range []string{"api_answer_to_registered_seconds", "selection_to_registered_seconds"} {
+			found := metric(histogram).GetHistogram()
+			g.Expect(found.GetSampleCount()).To(BeEquivalentTo(2), histogram)
+			g.Expect(found.GetSampleSum()).To(And(BeNumerically(">", 0), BeNumerically("<", 2*suite.Patience.Seconds())), histogram)
+		}
+		g.Expect(metric("pushes_total").GetCounter().GetValue()).To(BeEquivalentTo(2))
+		g.Expect(families["capi_fleet_push_failures_total"].GetMetric()).To(HaveLen(1))
+		g.Expect(metric("push_failures_total", fleetv1.KubeconfigInvalidReason).GetCounter().GetValue()).To(BeNumerically(">", 0))
+		g.Expect(metric("earliest_credential_expiry_timestamp_seconds").GetGauge().GetValue()).To(Equal(earliest))
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
+// addBroken adds a labelled Cluster with that kubeconfig.
+func addBroken(t *testing.T, namespace, name, kubeconfig string) *env.Workload {
+	t.Helper()
+	w := suite.AddCluster(t, lab, name, env.ClusterOptions{
+		Namespace: namespace, Register: true, NoKubeconfig: true, NoKubelet: true, Light: &lightapi.Options{},
+	})
+	if err := w.WriteKubeconfig(t.Context(), []byte(kubeconfig)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestLogsHoldNoSecrets(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	const namespace, marker = "logs", "what-nobody-may-see"
+	manager := startManager(t, "--v=10", "--vmodule=request=10,round_trippers=10")
+	real := suite.AddCluster(t, lab, "real", env.ClusterOptions{Namespace: namespace, Register: true})
+	light := addLight(t, namespace, "light", nil)
+	notYAML := addBroken(t, namespace, "not-yaml", marker+": [")
+	exec := addBroken(t, namespace, "exec", strings.ReplaceAll(string(light.Kubeconfig()), "token: ", "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: "+marker+"}\n    token: "))
+	suite.EventuallyCondition(t, lab, notYAML, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.KubeconfigInvalidReason)
+	suite.EventuallyCondition(t, lab, exec, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.KubeconfigExecReason)
+
+	secrets := []string{marker}
+	own, err := os.ReadFile(filepath.Join(filepath.Dir(manager.LogPath()), "kubeconfig"))
+	g.Expect(err).NotTo(HaveOccurred())
+	secrets = append(secrets, credentials(g, own)...)
+	for _, w := range []*env.Workload{real, light} {
+		suite.EventuallyReady(t, lab, w)
+		cluster := &fleet.Cluster{}
+		g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
+		data := agentSecret(g, ctx, w).Data
+		secrets = append(secrets, cluster.Spec.ClientID, string(data["token"]))
+		secrets = append(secrets, credentials(g, data["kubeconfig"])...)
+		secrets = append(secrets, credentials(g, w.Kubeconfig())...)
+	}
+	deleteCluster(t, light)
+	eventuallyGone(t, light)
+
+	log, err := manager.Log()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(log).To(ContainSubstring(namespace+"/light"), "it is the log of what happened")
+	for _, secret := range secrets {
+		g.Expect(secret).NotTo(BeEmpty())
+		at := pieceOf(secret, log)
+		if at >= 0 {
+			t.Errorf("a secret of %d characters is in the log: %q", len(secret), log[max(0, at-200):at])
+		}
+	}
+}
+
+// credentials returns what is secret in a kubeconfig.
+func credentials(g *WithT, kubeconfig []byte) []string {
+	config, err := clientcmd.Load(kubeconfig)
+	g.Expect(err).NotTo(HaveOccurred())
+	var secrets []string
+	for _, user := range config.AuthInfos {
+		if user.Token != "" {
+			secrets = append(secrets, user.Token)
+		}
+		if len(user.ClientKeyData) > 0 {
+			// Without its first line, which all keys have.
+			_, key, _ := strings.Cut(string(user.ClientKeyData), "\n")
+			secrets = append(secrets, key)
+		}
+	}
+	g.Expect(secrets).NotTo(BeEmpty())
+	return secrets
+}
+
+// pieceOf returns where a piece of the secret stands in the log, -1 for nowhere. It
+// looks for pieces, since bodies are logged cut and in columns of 16 characters.
+func pieceOf(secret, log string) int {
+	const length = 14
+	pieces := map[string]bool{}
+	for i := 0; i+length <= len(secret); i++ {
+		pieces[secret[i:i+length]] = true
+	}
+	for i := 0; i+length <= len(log); i++ {
+		if pieces[log[i:i+length]] {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestManagerLooksOnlyAtItsClusters(t *testing.T) {
+	for name, test := range map[string]struct {
+		flag         string
+		taken, other env.ClusterOptions
+	}{
+		"watch filter": {
+			"--watch-filter=blue",
+			env.ClusterOptions{Namespace: "filter", Labels: map[string]string{"cluster.x-k8s.io/watch-filter": "blue"}},
+			env.ClusterOptions{Namespace: "filter", Labels: map[string]string{"cluster.x-k8s.io/watch-filter": "green"}},
+		},
+		"namespace": {
+			"--namespace=only",
+			env.ClusterOptions{Namespace: "only"},
+			env.ClusterOptions{Namespace: "not-only"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			startManager(t, test.flag)
+			start := mark(t)
+			add := func(name string, opts env.ClusterOptions) *env.Workload {
+				opts.Register, opts.Light = true, &lightapi.Options{}
+				return suite.AddCluster(t, lab, name, opts)
+			}
+			other := add("other", test.other)
+			reg := suite.EventuallyReady(t, lab, add("taken", test.taken))
+			g.Expect(reg.Labels).To(HaveKeyWithValue("cluster.x-k8s.io/cluster-name", "taken"))
+			for key, value := range test.taken.Labels {
+				g.Expect(reg.Labels).To(HaveKeyWithValue(key, value))
+			}
+			// It was there first.
+			all := &fleetv1.FleetRegistrationList{}
+			g.Expect(lab.Client.List(t.Context(), all)).To(Succeed())
+			g.Expect(all.Items).To(HaveLen(1))
+			g.Expect(other.Light().Writes()).NotTo(ContainElement(HaveField("UserAgent", Not(HavePrefix("capi-fleet-lab")))))
+			for _, e := range since(t, start) {
+				g.Expect(e.Name).NotTo(ContainSubstring(other.Name))
+			}
+		})
+	}
+}
