@@ -88,7 +88,7 @@ func (a *attempt) wait(hint string, now time.Time) time.Duration {
 func (a *attempt) failed(now time.Time, limit time.Duration) time.Duration {
 	delay := min(limit, firstRetry<<min(a.failures, 16))
 	a.failures++
-	delay += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(delay))
+	delay += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(delay)) //nolint:gosec // A jitter need not be secret.
 	a.next = now.Add(delay)
 	return delay
 }

@@ -163,7 +163,7 @@ func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegi
 	}
 	status := *policy.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, condition)
-	status.Matched, status.Ready = ptr.To(int32(min(len(list.Items), 1<<30))), ptr.To(ready) //nolint:gosec // Bounded just here.
+	status.Matched, status.Ready = ptr.To(int32(min(len(list.Items), 1<<30))), ptr.To(ready)
 	return status, nil
 }
 

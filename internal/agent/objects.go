@@ -45,7 +45,7 @@ const (
 	Name = "fleet-agent"
 
 	// DefaultTokenDir is the folder in which the agent's pod sees its token.
-	DefaultTokenDir = "/var/run/secrets/capi-fleet" //nolint:gosec // A path, no credential.
+	DefaultTokenDir = "/var/run/secrets/capi-fleet"
 
 	// PodRevisionAnnotation on the pod template is a hash of what the agent reads
 	// once, at its start, from the Secret and the ConfigMap. A change of it makes a

@@ -172,7 +172,7 @@ func TestSelectNeverRepeatsTheLabelsValue(t *testing.T) {
 // TestSelectAtRandom holds the rules that nothing may break against many inputs.
 func TestSelectAtRandom(t *testing.T) {
 	g := NewWithT(t)
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // The same cases each time.
+	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
 	someLabels := func() map[string]string {
 		set := map[string]string{}
@@ -188,7 +188,7 @@ func TestSelectAtRandom(t *testing.T) {
 	for range 20_000 {
 		in := SelectionInput{ClusterLabels: someLabels(), NamespaceLabels: someLabels(), BuiltInPolicy: random.IntN(4) > 0}
 		for range random.IntN(4) {
-			p := policy(pick("a", "b", "c"), priority(int32(random.IntN(2)))) //nolint:gosec // It is 0 or 1.
+			p := policy(pick("a", "b", "c"), priority(int32(random.IntN(2))))
 			switch random.IntN(4) {
 			case 0:
 				clusters(map[string]string{"tier": "edge"})(&p)

@@ -39,7 +39,6 @@ type bindingServer struct {
 	getErr, createErr      error
 	gets, creates, patches int
 	otherWrites            int
-	patched                chan struct{}
 }
 
 func newBindingServer(t *testing.T, objects ...client.Object) *bindingServer {

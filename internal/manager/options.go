@@ -26,7 +26,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsv1 "k8s.io/component-base/logs/api/v1"
@@ -51,6 +51,10 @@ const (
 
 	// defaultAgentTokenDir is where the agent's pod has its token.
 	defaultAgentTokenDir = "/var/run/secrets/capi-fleet"
+
+	// maxVerbosity is the highest level of logging. From level 8 on, client-go logs
+	// the bodies of requests and answers, and with them tokens and kubeconfigs.
+	maxVerbosity = 7
 
 	// maxImageLength is the limit of the API for the agent's image.
 	maxImageLength = 512
@@ -269,11 +273,16 @@ func (o *Options) complete() error {
 		failf("--agent-token-dir: %q is not an absolute path", o.AgentTokenDir)
 	}
 
+	o.logging.Verbosity = min(o.logging.Verbosity, maxVerbosity)
+	for i := range o.logging.VModule {
+		o.logging.VModule[i].Verbosity = min(o.logging.VModule[i].Verbosity, maxVerbosity)
+	}
+
 	var err error
 	if o.DeniedRanges, err = parseRanges(o.deniedRanges); err != nil {
 		failf("--denied-ranges: %w", err)
 	}
-	return utilerrors.NewAggregate(errs)
+	return kerrors.NewAggregate(errs)
 }
 
 // parseRanges reads ranges in CIDR notation divided by commas. Empty is nil.

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	logsv1 "k8s.io/component-base/logs/api/v1"
 )
 
 func TestFlagsHaveTheDefaultsOfClusterAPI(t *testing.T) {
@@ -94,6 +95,18 @@ func TestFlagsSetOptions(t *testing.T) {
 	g.Expect(opts.RegistrationConcurrency).To(Equal(3))
 	g.Expect(opts.SelectionConcurrency).To(Equal(4))
 	g.Expect(opts.FleetNamespace).To(Equal("fleet"))
+}
+
+func TestLevelsOfLoggingThatShowSecretsAreLowered(t *testing.T) {
+	g := NewWithT(t)
+
+	opts, _, err := ParseFlags([]string{"--v=10", "--vmodule=request=9,push=5"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(opts.logging.Verbosity).To(BeEquivalentTo(7))
+	g.Expect(opts.logging.VModule).To(ConsistOf(
+		logsv1.VModuleItem{FilePattern: "request", Verbosity: 7},
+		logsv1.VModuleItem{FilePattern: "push", Verbosity: 5},
+	))
 }
 
 func TestNoDeniedRangesAllowsAll(t *testing.T) {

@@ -39,11 +39,11 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
@@ -243,7 +243,7 @@ func TestEveryMethodAsksForJSONOnlyOverOneConnection(t *testing.T) {
 		"Create":       c.Create(ctx, secret()),
 		"Update":       c.Update(ctx, secret()),
 		"Patch":        c.Patch(ctx, secret(), client.RawPatch("application/merge-patch+json", []byte(systemNamespace))),
-		"Apply":        c.Apply(ctx, corev1apply.Secret("s", "n"), client.FieldOwner("capi-fleet")),
+		"Apply":        c.Apply(ctx, corev1ac.Secret("s", "n"), client.FieldOwner("capi-fleet")),
 		"Delete":       c.Delete(ctx, secret()),
 		"DeleteAllOf":  c.DeleteAllOf(ctx, secret(), client.InNamespace("n")),
 	} {
@@ -312,7 +312,7 @@ func TestServerIsNoLabelOfAMetric(t *testing.T) {
 	if _, err := connect(t, dialer(), kubeconfig(t, s)).SystemNamespaceUID(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	families, err := metrics.Registry.Gather()
+	families, err := ctrlmetrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

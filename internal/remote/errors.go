@@ -62,8 +62,7 @@ func Classify(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var classified *Error
-	if errors.As(err, &classified) {
+	if classified, ok := errors.AsType[*Error](err); ok {
 		return classified
 	}
 	var status apierrors.APIStatus

@@ -71,7 +71,7 @@ func TestAnswerOfTheServerGivesItsReason(t *testing.T) {
 		"JSON called text":   {reply(200, "text/plain", systemNamespace), fleetv1.NotKubernetesReason},
 		"type not parseable": {reply(200, `;`+canary, systemNamespace), fleetv1.NotKubernetesReason},
 		"nothing":            {reply(200, jsonType, ""), fleetv1.NotKubernetesReason},
-		"204":                {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, fleetv1.NotKubernetesReason},
+		"204":                {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, fleetv1.NotKubernetesReason},
 		"empty object":       {reply(200, jsonType, "{}"), fleetv1.NotKubernetesReason},
 		"unknown kind":       {reply(200, jsonType, `{"apiVersion":"v1","kind":"`+canary+`"}`), fleetv1.NotKubernetesReason},
 		"another kind":       {reply(200, jsonType, strings.Replace(systemNamespace, "Namespace", "Secret", 1)), fleetv1.NotKubernetesReason},

@@ -26,7 +26,7 @@ import (
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testingclock "k8s.io/utils/clock/testing"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -36,7 +36,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func issuer(grant func(obj client.Object, request *authenticationv1.TokenRequest) error) *Issuer {
 	return &Issuer{
-		Clock:     testingclock.NewFakePassiveClock(now),
+		Clock:     testclock.NewFakePassiveClock(now),
 		Namespace: "manager",
 		Client: fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceCreate: func(_ context.Context, _ client.Client, name string, obj, sub client.Object, _ ...client.SubResourceCreateOption) error {

@@ -29,7 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
@@ -97,7 +97,7 @@ func demo(command *cobra.Command, dir string, programs programs, limit time.Dura
 		err = errors.Join(err, lab.Close())
 	}()
 
-	out.printf("adding %s with the label %s, and %s without", joining, v1alpha1.RegisterLabel, apart)
+	out.printf("adding %s with the label %s, and %s without", joining, fleetv1.RegisterLabel, apart)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return addDemoClusters(groupCtx, lab) })
 	group.Go(func() error {
@@ -136,7 +136,7 @@ func addDemoClusters(ctx context.Context, lab *env.Lab) error {
 // deployBundle makes a Bundle for every Fleet Cluster, in the namespace where that of
 // the labelled Cluster is.
 func deployBundle(ctx context.Context, lab *env.Lab) error {
-	registration := &v1alpha1.FleetRegistration{}
+	registration := &fleetv1.FleetRegistration{}
 	key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: joining}
 	for {
 		err := lab.Client.Get(ctx, key, registration)

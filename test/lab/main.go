@@ -109,7 +109,7 @@ func newPrinter(command *cobra.Command) *printer {
 func (p *printer) printf(format string, args ...any) { p.at(time.Now(), fmt.Sprintf(format, args...)) }
 
 func (p *printer) at(when time.Time, line string) {
-	fmt.Fprintf(p.command.OutOrStdout(), "%6.1fs  %s\n", when.Sub(p.start).Seconds(), line) //nolint:errcheck // there is no other place to say so
+	fmt.Fprintf(p.command.OutOrStdout(), "%6.1fs  %s\n", when.Sub(p.start).Seconds(), line)
 }
 
 func (p *printer) event(event env.Event) {

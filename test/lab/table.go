@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -55,11 +56,12 @@ func printTable(out io.Writer, statuses []env.ClusterStatus) error {
 func printFigures(out io.Writer, statuses []env.ClusterStatus) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	row := func(title string, cell func(*env.ClusterStatus) string) error {
-		line := title
+		var line strings.Builder
+		line.WriteString(title)
 		for i := range statuses {
-			line += "\t" + cell(&statuses[i])
+			line.WriteString("\t" + cell(&statuses[i]))
 		}
-		_, err := fmt.Fprintln(table, line)
+		_, err := fmt.Fprintln(table, line.String())
 		return err
 	}
 	between := func(from, to env.Step) func(*env.ClusterStatus) string {

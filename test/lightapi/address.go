@@ -17,6 +17,7 @@ limitations under the License.
 package lightapi
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -74,8 +75,9 @@ func (a *address) listen() (net.Listener, error) {
 	}
 	file := os.NewFile(uintptr(a.fd), "listener")
 	a.fd = -1
-	defer file.Close() // FileListener has its own copy.
-	return net.FileListener(file)
+	listener, err := net.FileListener(file)
+	// FileListener has its own copy.
+	return listener, errors.Join(err, file.Close())
 }
 
 func (a *address) share() error {

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -170,9 +171,7 @@ func present(r *http.Request, t target, object *unstructured.Unstructured) map[s
 		}
 	}
 	out := make(map[string]any, len(object.Object))
-	for field, value := range object.Object {
-		out[field] = value
-	}
+	maps.Copy(out, object.Object)
 	out["apiVersion"] = t.GroupVersion().String()
 	return out
 }

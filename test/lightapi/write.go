@@ -114,16 +114,13 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	if types.PatchType(mediaType) == types.ApplyYAMLPatchType {
 		return s.apply(w, r, t, body)
 	}
-	var change func(object map[string]any) (map[string]any, error)
+	var merge map[string]any
 	switch types.PatchType(mediaType) {
 	case types.MergePatchType, types.StrategicMergePatchType:
-		var patch map[string]any
-		if err := json.Unmarshal(body, &patch); err != nil {
+		if err := json.Unmarshal(body, &merge); err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("reading the patch: %v", err))
 		}
-		change = func(object map[string]any) (map[string]any, error) { return mergePatch(object, patch), nil }
 	case types.JSONPatchType:
-		change = func(object map[string]any) (map[string]any, error) { return jsonPatch(object, body) }
 	default:
 		return unsupported(t, mediaType)
 	}
@@ -131,9 +128,11 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		if current == nil {
 			return nil, apierrors.NewNotFound(t.GroupResource(), t.name)
 		}
-		changed, err := change(current.object.Object)
-		if err != nil {
-			return nil, err
+		changed := mergePatch(current.object.Object, merge)
+		if types.PatchType(mediaType) == types.JSONPatchType {
+			if changed, err = jsonPatch(current.object.Object, body); err != nil {
+				return nil, err
+			}
 		}
 		object := &unstructured.Unstructured{Object: changed}
 		if err := checkPreconditions(t, current.object, object); err != nil {

@@ -40,8 +40,9 @@ func main() {
 	report := flag.String("report", "", "File to keep the agent's report in, as JSON. Empty means none.")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *report); err != nil {
+	err := run(ctx, *report)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "agentsim:", err)
 		os.Exit(1)
 	}

@@ -88,7 +88,7 @@ func TestDeletedClusterLeavesNothingBehind(t *testing.T) {
 	for _, w := range []*env.Workload{reachable, unreachable, paused} {
 		suite.EventuallyReady(t, lab, w)
 	}
-	g.Expect(len(inventory(g, ctx))).To(Equal(len(before) + 3*7))
+	g.Expect(inventory(g, ctx)).To(HaveLen(len(before) + 3*7))
 
 	patchCluster(t, paused, `{"spec":{"paused":true}}`)
 	suite.EventuallyCondition(t, lab, paused, fleetv1.PausedCondition, metav1.ConditionTrue, fleetv1.PausedReason)

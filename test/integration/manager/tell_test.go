@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -98,7 +99,8 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	const namespace, marker = "logs", "what-nobody-may-see"
-	manager := startManager(t, "--v=10", "--vmodule=request=10,round_trippers=10")
+	// All but the queue of controller-runtime, whose level 5 is a data race (v0.24.1).
+	manager := startManager(t, "--v=4", "--vmodule=request=10,round_trippers=10,*_*=10,push=10,writer=10,token=10,client=10,dial=10")
 	real := suite.AddCluster(t, lab, "real", env.ClusterOptions{Namespace: namespace, Register: true})
 	light := addLight(t, namespace, "light", nil)
 	notYAML := addBroken(t, namespace, "not-yaml", marker+": [")
@@ -124,7 +126,7 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 
 	log, err := manager.Log()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(log).To(ContainSubstring(namespace+"/light"), "it is the log of what happened")
+	g.Expect(log).To(ContainSubstring("/api/v1/namespaces/"+namespace+"/secrets/light-kubeconfig"), "requests are logged")
 	for _, secret := range secrets {
 		g.Expect(secret).NotTo(BeEmpty())
 		at := pieceOf(secret, log)
@@ -200,9 +202,7 @@ func TestManagerLooksOnlyAtItsClusters(t *testing.T) {
 				g.Expect(reg.Labels).To(HaveKeyWithValue(key, value))
 			}
 			// It was there first.
-			all := &fleetv1.FleetRegistrationList{}
-			g.Expect(lab.Client.List(t.Context(), all)).To(Succeed())
-			g.Expect(all.Items).To(HaveLen(1))
+			g.Expect(lab.Client.Get(t.Context(), other.Key(), &fleetv1.FleetRegistration{})).To(Satisfy(apierrors.IsNotFound))
 			g.Expect(other.Light().Writes()).NotTo(ContainElement(HaveField("UserAgent", Not(HavePrefix("capi-fleet-lab")))))
 			for _, e := range since(t, start) {
 				g.Expect(e.Name).NotTo(ContainSubstring(other.Name))

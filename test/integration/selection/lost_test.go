@@ -99,7 +99,7 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 	before := make([]state, len(cases))
 	for i, c := range cases {
 		before[i] = stateOf(t, workloads[i])
-		g.Expect(before[i].Registration.Spec.SelectedBy.Policy == "").NotTo(Equal(c.policy), c.namespace)
+		g.Expect(before[i].Registration.Spec.SelectedBy.Policy).NotTo(Equal(""), c.namespace)
 	}
 
 	joined := mark(t)

@@ -47,7 +47,7 @@ func eventuallyPolicy(t *testing.T, name, reason string, more ...func(Gomega, *f
 		ready := meta.FindStatusCondition(p.Status.Conditions, fleetv1.ReadyCondition)
 		g.Expect(ready).NotTo(BeNil())
 		g.Expect(ready.Reason).To(Equal(reason), ready.Message)
-		g.Expect(ready.Status == metav1.ConditionTrue).To(Equal(reason == fleetv1.ReadyReason))
+		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue))
 		for _, m := range more {
 			m(g, p)
 		}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -35,7 +36,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/secret"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
@@ -166,7 +167,7 @@ func (l *Lab) RemoveCluster(ctx context.Context, w *Workload) error {
 	if err := l.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting Cluster %s: %w", w.Key(), err)
 	}
-	for _, o := range []client.Object{&clusterv1.Cluster{}, &v1alpha1.FleetRegistration{}} {
+	for _, o := range []client.Object{&clusterv1.Cluster{}, &fleetv1.FleetRegistration{}} {
 		err := poll(ctx, func(ctx context.Context) (bool, error) {
 			err := l.Client.Get(ctx, w.Key(), o)
 			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
@@ -216,11 +217,9 @@ func (w *Workload) create(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{}},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: w.api.endpoint()},
 	}
-	for key, value := range w.opts.Labels {
-		cluster.Labels[key] = value
-	}
+	maps.Copy(cluster.Labels, w.opts.Labels)
 	if w.opts.Register {
-		cluster.Labels[v1alpha1.RegisterLabel] = "true"
+		cluster.Labels[fleetv1.RegisterLabel] = "true"
 	}
 	if w.opts.Modify != nil {
 		w.opts.Modify(cluster)

@@ -29,7 +29,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
@@ -111,14 +111,14 @@ func (l *Lab) statusOf(ctx context.Context, w *Workload) (*ClusterStatus, error)
 	if err := l.Client.Get(ctx, w.Key(), cluster); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	status.Label = cluster.Labels[v1alpha1.RegisterLabel]
+	status.Label = cluster.Labels[fleetv1.RegisterLabel]
 
-	registration := &v1alpha1.FleetRegistration{}
+	registration := &fleetv1.FleetRegistration{}
 	if err := l.Client.Get(ctx, w.Key(), registration); err != nil {
 		return status, client.IgnoreNotFound(err)
 	}
 	status.Registered = true
-	if ready := meta.FindStatusCondition(registration.Status.Conditions, v1alpha1.ReadyCondition); ready != nil {
+	if ready := meta.FindStatusCondition(registration.Status.Conditions, fleetv1.ReadyCondition); ready != nil {
 		status.Ready, status.Reason, status.Message = ready.Status, ready.Reason, ready.Message
 	}
 	status.ClusterNamespace = registration.Status.Namespace
@@ -167,7 +167,7 @@ func namesOf(status *ClusterStatus) clusterNames {
 func (n clusterNames) has(event kube.Event) bool {
 	key := event.Namespace + "/" + event.Name
 	switch event.Group {
-	case v1alpha1.GroupVersion.Group, clusterv1.GroupVersion.Group:
+	case fleetv1.GroupVersion.Group, clusterv1.GroupVersion.Group:
 		return key == n.cluster
 	case fleet.GroupVersion.Group:
 		if event.Resource == "clusters" {

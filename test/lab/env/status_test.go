@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
@@ -43,7 +43,7 @@ func TestUsageCountsOneClusterOnly(t *testing.T) {
 	}{
 		"what belongs to the cluster": {
 			events: []kube.Event{
-				created(v1alpha1.GroupVersion.Group, "fleetregistrations", "default", "edge"),
+				created(fleetv1.GroupVersion.Group, "fleetregistrations", "default", "edge"),
 				created(fleet.GroupVersion.Group, "clusters", "workspace", "edge"),
 				created("", "namespaces", namespace, namespace),
 				created("", "serviceaccounts", ManagerNamespace, namespace),
@@ -54,7 +54,7 @@ func TestUsageCountsOneClusterOnly(t *testing.T) {
 		},
 		"what belongs to others": {
 			events: []kube.Event{
-				created(v1alpha1.GroupVersion.Group, "fleetregistrations", "other", "edge"),
+				created(fleetv1.GroupVersion.Group, "fleetregistrations", "other", "edge"),
 				created(fleet.GroupVersion.Group, "clusters", "workspace", "other"),
 				created("", "serviceaccounts", ManagerNamespace, "cluster-workspace-other"),
 			},
@@ -121,12 +121,12 @@ func TestTimelineKnowsTheClusterOfFleetsObjectsInAnyOrder(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "cluster-edge", Name: "app"},
 		Status:     fleet.BundleDeploymentStatus{Ready: true},
 	}}
-	registered := watch.Event{Type: watch.Modified, Object: &v1alpha1.FleetRegistration{
+	registered := watch.Event{Type: watch.Modified, Object: &fleetv1.FleetRegistration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "edge"},
-		Spec:       v1alpha1.FleetRegistrationSpec{FleetCluster: v1alpha1.FleetClusterReference{Namespace: "workspace", Name: "edge"}},
-		Status: v1alpha1.FleetRegistrationStatus{
+		Spec:       fleetv1.FleetRegistrationSpec{FleetCluster: fleetv1.FleetClusterReference{Namespace: "workspace", Name: "edge"}},
+		Status: fleetv1.FleetRegistrationStatus{
 			Namespace:  "cluster-edge",
-			Conditions: []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue}},
+			Conditions: []metav1.Condition{{Type: fleetv1.ReadyCondition, Status: metav1.ConditionTrue}},
 		},
 	}}
 	key := client.ObjectKey{Namespace: "default", Name: "edge"}

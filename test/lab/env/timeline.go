@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
@@ -93,14 +93,14 @@ func newTimeline(notify func(Event)) *timeline {
 // run watches the management cluster until ctx ends.
 func (t *timeline) run(ctx context.Context, c client.WithWatch) {
 	var group sync.WaitGroup
-	group.Go(func() { follow(ctx, c, &v1alpha1.FleetRegistrationList{}, t.seeRegistration) })
+	group.Go(func() { follow(ctx, c, &fleetv1.FleetRegistrationList{}, t.seeRegistration) })
 	group.Go(func() { follow(ctx, c, &fleet.ClusterList{}, t.seeFleetCluster) })
 	group.Go(func() { follow(ctx, c, &fleet.BundleDeploymentList{}, t.seeBundleDeployment) })
 	group.Wait()
 }
 
 func (t *timeline) seeRegistration(event watch.Event) {
-	registration, ok := event.Object.(*v1alpha1.FleetRegistration)
+	registration, ok := event.Object.(*fleetv1.FleetRegistration)
 	if !ok || event.Type == watch.Deleted {
 		return
 	}
@@ -113,12 +113,12 @@ func (t *timeline) seeRegistration(event watch.Event) {
 	}
 	t.set(key, Selected)
 	conditions := registration.Status.Conditions
-	if meta.IsStatusConditionTrue(conditions, v1alpha1.AgentDeployedCondition) {
+	if meta.IsStatusConditionTrue(conditions, fleetv1.AgentDeployedCondition) {
 		// Seen earlier by the kubelet loop, where there is one.
 		t.set(key, CredentialInPlace)
 	}
 	t.setFleetSteps(key)
-	if meta.IsStatusConditionTrue(conditions, v1alpha1.ReadyCondition) {
+	if meta.IsStatusConditionTrue(conditions, fleetv1.ReadyCondition) {
 		t.set(key, Registered)
 	}
 }

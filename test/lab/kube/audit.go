@@ -33,7 +33,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
 
 // markPath begins the request URI of the requests that mark a place in the log.
@@ -274,7 +274,7 @@ func (e *Event) isWrite() bool {
 		return e.Resource != "leases"
 	case "authentication.k8s.io", "authorization.k8s.io":
 		return false // nothing but reviews, and none is kept
-	case v1alpha1.GroupVersion.Group:
+	case fleetv1.GroupVersion.Group:
 		return e.Resource != "fleetregistrationpolicies" || e.Subresource != "status"
 	}
 	return true
