@@ -25,9 +25,11 @@ import (
 )
 
 const (
-	firstRetry    = 500 * time.Millisecond
-	youngRetryCap = 5 * time.Second
-	oldRetryCap   = 2 * time.Minute
+	firstRetry     = 500 * time.Millisecond
+	settleRetryCap = 250 * time.Millisecond
+	eagerRetryCap  = time.Second
+	youngRetryCap  = 5 * time.Second
+	oldRetryCap    = 2 * time.Minute
 
 	// slowRetry is how often the kubeconfig Secret is read although the control
 	// plane's endpoint does not answer: it may name another address.

@@ -260,7 +260,7 @@ const (
 // of a release; the newest of each says what it is (Helm 3, storage driver
 // "secret").
 func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, error) {
-	newest := map[types.NamespacedName]metav1.PartialObjectMetadata{}
+	newest := map[types.NamespacedName]storedRevision{}
 	next := ""
 	for range maxReleasePages {
 		page := &metav1.PartialObjectMetadataList{}
@@ -270,8 +270,8 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 		}
 		for _, item := range page.Items {
 			release := types.NamespacedName{Namespace: item.Namespace, Name: item.Labels["name"]}
-			if known, ok := newest[release]; !ok || releaseRevision(item) > releaseRevision(known) {
-				newest[release] = item
+			if revision := releaseRevision(item); newest[release].name == "" || revision > newest[release].revision {
+				newest[release] = storedRevision{name: item.Name, revision: revision}
 			}
 		}
 		if next = page.Continue; next == "" {
@@ -283,9 +283,9 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 			"The workload cluster has more Helm releases than can be looked through, so whether an agent would uninstall any is not known"}
 	}
 	var bundles []string
-	for _, item := range newest {
+	for name, stored := range newest {
 		release := &corev1.Secret{}
-		found, err := get(ctx, workload, client.ObjectKeyFromObject(&item), release)
+		found, err := get(ctx, workload, types.NamespacedName{Namespace: name.Namespace, Name: stored.name}, release)
 		if err != nil {
 			return nil, err
 		}
@@ -301,6 +301,12 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 		}
 	}
 	return bundles, nil
+}
+
+// storedRevision is the Secret of one revision of a release.
+type storedRevision struct {
+	name     string
+	revision int
 }
 
 func releaseRevision(item metav1.PartialObjectMetadata) int {

@@ -29,6 +29,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -44,6 +45,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/token"
@@ -125,18 +127,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("registration").
 		For(&fleetv1.FleetRegistration{}).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(sameName)).
+		// A registration has the name of its Cluster.
+		Watches(&clusterv1.Cluster{}, &handler.EnqueueRequestForObject{}).
 		Watches(&fleet.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.fleetClusterToRegistrations)).
 		WithOptions(options).
 		Complete(r); err != nil {
 		return fmt.Errorf("setting up the registration controller: %w", err)
 	}
 	return nil
-}
-
-// sameName maps a Cluster to its registration.
-func sameName(_ context.Context, obj client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
 }
 
 func (r *Reconciler) fleetClusterToRegistrations(ctx context.Context, obj client.Object) []reconcile.Request {
@@ -186,6 +184,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		ID:           reg.Spec.RegistrationID,
 		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
 		Namespace:    reg.Status.Namespace,
+		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 	}
 	if s.cluster != nil {
 		in.ClusterUID = s.cluster.UID
@@ -280,47 +279,29 @@ func (r *Reconciler) cluster(ctx context.Context, reg *fleetv1.FleetRegistration
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
 		cluster := &clusterv1.Cluster{}
 		err := reader.Get(ctx, key, cluster)
-		if err != nil && !apierrors.IsNotFound(err) {
+		// A server that does not serve the API at the moment says "not found" as well.
+		if err != nil && (!apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)) {
 			return nil, fmt.Errorf("reading Cluster %s: %w", key, err)
 		}
-		if err == nil && owns(cluster, reg) {
+		if err == nil && decide.Owns(cluster, reg) {
 			return cluster, nil
 		}
 	}
 	return nil, nil
 }
 
-func owns(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) bool {
-	for _, ref := range reg.OwnerReferences {
-		if ref.UID == cluster.UID {
-			return true
-		}
-	}
-	return false
-}
-
 // paused returns why the registration is paused, or nil.
 func paused(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) *finding {
-	if _, moving := reg.Annotations[clusterctlDeleteForMove]; moving {
+	switch {
+	case decide.Moving(reg), cluster != nil && decide.Moving(cluster):
 		return &finding{true, fleetv1.MovingReason, "clusterctl is moving the Cluster to another management cluster"}
-	}
-	if cluster != nil {
-		if _, moving := cluster.Annotations[clusterctlDeleteForMove]; moving {
-			return &finding{true, fleetv1.MovingReason, "clusterctl is moving the Cluster to another management cluster"}
-		}
-		if annotations.IsPaused(cluster, cluster) {
-			return &finding{true, fleetv1.PausedReason, "The Cluster is paused"}
-		}
-	}
-	if annotations.HasPaused(reg) {
+	case cluster != nil && annotations.IsPaused(cluster, cluster):
+		return &finding{true, fleetv1.PausedReason, "The Cluster is paused"}
+	case annotations.HasPaused(reg):
 		return &finding{true, fleetv1.PausedReason, "The FleetRegistration has the annotation " + clusterv1.PausedAnnotation}
 	}
 	return nil
 }
-
-// clusterctlDeleteForMove is set by clusterctl move on what it is about to delete
-// (Cluster API 1.14, clusterctlv1.DeleteForMoveAnnotation).
-const clusterctlDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
 // act runs the phases.
 func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
@@ -334,14 +315,38 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 		err := r.Client.Delete(ctx, s.registration, client.Preconditions{UID: &uid})
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if err := r.mend(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
 	if result, err := r.reconcileUpstream(ctx, s); err != nil || !result.IsZero() {
 		return result, err
 	}
 	return r.reconcileAgent(ctx, s)
 }
 
-// sooner returns the result with the earlier of two requeues. Zero or less of
-// delay is at once.
+// mend puts back what others may take off our object: without the owner reference it
+// would outlive its Cluster, without the finalizer what it made would.
+func (r *Reconciler) mend(ctx context.Context, s *scope) error {
+	reg := s.registration
+	before := reg.DeepCopy()
+	changed := controllerutil.AddFinalizer(reg, fleetv1.FleetRegistrationFinalizer)
+	if !decide.HasOwner(reg) {
+		reg.OwnerReferences = append(reg.OwnerReferences, decide.OwnerReference(s.cluster))
+		changed = true
+	}
+	if !changed {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("mending FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+	}
+	r.written.Note(reg)
+	return nil
+}
+
+// sooner returns the result with the earlier of two requeues. A delay of less than
+// a second, also of less than nothing, counts as a second.
 func sooner(result ctrl.Result, delay time.Duration) ctrl.Result {
 	delay = max(delay, time.Second)
 	if result.RequeueAfter == 0 || delay < result.RequeueAfter {

@@ -24,16 +24,15 @@ import (
 	"strings"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/secret"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -71,6 +70,10 @@ func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Resu
 		if err != nil {
 			return refusedUpstream(s, err)
 		}
+		// It is gone, and its namespace with it. That is written down before anything is
+		// made anew, or a crash could leave the old namespace's UID in the status for good.
+		s.fleetClusterReady = &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The Fleet Cluster is gone and is made anew"}
+		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 
 	placed, err := r.Upstream.Ensure(ctx, s.upstreamInput(), func(namespace string) bool {
@@ -143,7 +146,7 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 			s.workloadReachable = &finding{reason: fleetv1.ResponseTimeoutReason,
 				message: "the workload cluster did not answer in time"}
 		}
-		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, retryCap(s))}, nil
+		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), r.retryCap(s))}, nil
 	}
 	s.attempt.failures = 0
 	after := pushInput(s, agent.Revision(input))
@@ -199,8 +202,18 @@ func hint(s *scope) string {
 	return strings.Join(parts, "|")
 }
 
-func retryCap(s *scope) time.Duration {
-	if s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge {
+// retryCap returns how long the next try has to wait at most. A control plane that
+// is waited for and says so at once, by refusing the connection, is tried often: it
+// costs the management cluster nothing, and hardly a worker. One that has begun to
+// answer is as good as there.
+func (r *Reconciler) retryCap(s *scope) time.Duration {
+	waiting := s.workloadReachable != nil && s.workloadReachable.reason == fleetv1.WaitingForControlPlaneReason
+	switch {
+	case waiting && !s.attempt.answered.IsZero() && s.now.Sub(s.attempt.answered) <= settleTime:
+		return settleRetryCap
+	case waiting && r.Clock.Since(s.now) < eagerRetryCap:
+		return eagerRetryCap
+	case s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge:
 		return youngRetryCap
 	}
 	return oldRetryCap
@@ -336,6 +349,7 @@ func (r *Reconciler) probe(ctx context.Context, s *scope) error {
 	case err == nil:
 		if s.attempt.answered.IsZero() {
 			s.attempt.answered = s.now
+			s.attempt.failures = 0
 		}
 		return nil
 	case remote.Classify(err).Reason == fleetv1.AddressDeniedReason:
@@ -421,22 +435,12 @@ func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
 func (r *Reconciler) removeFinalizer(ctx context.Context, s *scope) error {
 	reg := s.registration
 	before := reg.DeepCopy()
-	reg.Finalizers = without(reg.Finalizers, fleetv1.FleetRegistrationFinalizer)
+	controllerutil.RemoveFinalizer(reg, fleetv1.FleetRegistrationFinalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing the finalizer of FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
 	return nil
-}
-
-func without(list []string, value string) []string {
-	var rest []string
-	for _, v := range list {
-		if v != value {
-			rest = append(rest, v)
-		}
-	}
-	return rest
 }
 
 func internalError() *finding {

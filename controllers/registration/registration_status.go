@@ -26,13 +26,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
+	"github.com/capi-fleet/capi-fleet/internal/written"
 )
 
 // summarized are the conditions that Ready sums up, in the order in which they
@@ -194,7 +193,7 @@ func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetR
 	if equality.Semantic.DeepEqual(before.Status, reg.Status) {
 		return nil
 	}
-	err := r.apply(ctx, reg)
+	err := written.ApplyStatus(ctx, r.Client, reg, &reg.Status, upstream.FieldOwner)
 	if apierrors.IsConflict(err) {
 		// The selection controller, or a person, has written what we read from the
 		// cache too early.
@@ -206,30 +205,11 @@ func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetR
 			meta.RemoveStatusCondition(&reg.Status.Conditions, fleetv1.SelectedCondition)
 			reg.Status.Conditions = append(reg.Status.Conditions, *selected)
 		}
-		err = r.apply(ctx, reg, client.ForceOwnership)
+		err = written.ApplyStatus(ctx, r.Client, reg, &reg.Status, upstream.FieldOwner, client.ForceOwnership)
 	}
 	if err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err))
+		return client.IgnoreNotFound(err)
 	}
-	return nil
-}
-
-func (r *Reconciler) apply(ctx context.Context, reg *fleetv1.FleetRegistration, opts ...client.SubResourceApplyOption) error {
-	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&reg.Status)
-	if err != nil {
-		return fmt.Errorf("converting the status: %w", err)
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": fleetv1.GroupVersion.String(),
-		"kind":       "FleetRegistration",
-		"metadata":   map[string]any{"namespace": reg.Namespace, "name": reg.Name, "uid": string(reg.UID)},
-		"status":     status,
-	}}
-	opts = append(opts, client.FieldOwner(upstream.FieldOwner))
-	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...); err != nil {
-		return err
-	}
-	reg.SetResourceVersion(u.GetResourceVersion())
 	r.written.Note(reg)
 	return nil
 }

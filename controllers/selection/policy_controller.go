@@ -27,8 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -40,6 +38,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
+	"github.com/capi-fleet/capi-fleet/internal/written"
 )
 
 const (
@@ -132,7 +131,8 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return result, nil
 	}
 	r.reported.Store(req.Name, now)
-	return result, applyStatus(ctx, r.client, policy, "FleetRegistrationPolicy", upstream.FieldOwner, &status)
+	err = written.ApplyStatus(ctx, r.client, policy, &status, upstream.FieldOwner, client.ForceOwnership)
+	return result, client.IgnoreNotFound(err)
 }
 
 func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.FleetRegistrationPolicyStatus, error) {
@@ -180,26 +180,4 @@ func (r *policyReconciler) problem(ctx context.Context, policy *fleetv1.FleetReg
 		return r.endpoint.ImageUnknown(), nil
 	}
 	return nil, nil
-}
-
-// applyStatus applies the status of an object of ours under the field owner, which
-// owns all that it ever applied, and gives obj its new resource version. An object
-// that is gone is no error.
-func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind, owner string, status any) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
-	if err != nil {
-		return fmt.Errorf("converting the status: %w", err)
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": fleetv1.GroupVersion.String(),
-		"kind":       kind,
-		"metadata":   map[string]any{"namespace": obj.GetNamespace(), "name": obj.GetName(), "uid": string(obj.GetUID())},
-		"status":     content,
-	}}
-	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership)
-	if err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of %s %s: %w", kind, client.ObjectKeyFromObject(obj), err))
-	}
-	obj.SetResourceVersion(u.GetResourceVersion())
-	return nil
 }

@@ -97,11 +97,19 @@ func TestAPolicySaysWhatKeepsItFromBeingCarriedOut(t *testing.T) {
 			result, err := e.policies().Reconcile(t.Context(), goldRequest)
 
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(result.RequeueAfter).To(BeNumerically(">", 0), "what is not watched is looked for again")
+			again := BeZero()
+			if tt.reason == fleetv1.CAUnavailableReason {
+				again = BeNumerically(">", 0)
+			}
+			g.Expect(result.RequeueAfter).To(again, "only what is not watched is looked for again")
 			ready := meta.FindStatusCondition(e.policyNow(t).Status.Conditions, fleetv1.ReadyCondition)
 			g.Expect(ready.Reason).To(Equal(tt.reason))
-			g.Expect(ready.Status).To(Equal(metav1.ConditionTrue))
-			g.Expect(ready.Message).To(Equal(""))
+			status, message := metav1.ConditionTrue, BeEmpty()
+			if tt.reason != fleetv1.ReadyReason {
+				status, message = metav1.ConditionFalse, Not(BeEmpty())
+			}
+			g.Expect(ready.Status).To(Equal(status))
+			g.Expect(ready.Message).To(message)
 		})
 	}
 }

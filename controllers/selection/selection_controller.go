@@ -76,7 +76,7 @@ var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// APIReader reads FleetRegistrations without a cache.
+	// APIReader reads FleetRegistrations and Fleet Clusters without a cache.
 	APIReader client.Reader
 	// Endpoint finds what the agents are made from.
 	Endpoint *endpoint.Resolver
@@ -104,16 +104,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.namespaceToClusters)).
 		Watches(&fleetv1.FleetRegistrationPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
-		Watches(&fleetv1.FleetRegistration{}, handler.EnqueueRequestsFromMapFunc(sameName)).
+		// A registration has the name of its Cluster.
+		Watches(&fleetv1.FleetRegistration{}, &handler.EnqueueRequestForObject{}).
 		WithOptions(options).
 		Complete(r); err != nil {
 		return fmt.Errorf("setting up the selection controller: %w", err)
 	}
 	return r.setupPolicies(ctx, mgr)
-}
-
-func sameName(_ context.Context, obj client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(obj)}}
 }
 
 func (r *Reconciler) namespaceToClusters(ctx context.Context, obj client.Object) []reconcile.Request {
@@ -150,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if r.WatchFilter != "" && !capilabels.HasWatchLabel(cluster, r.WatchFilter) {
 		return ctrl.Result{}, nil
 	}
-	if annotations.IsPaused(cluster, cluster) || moving(cluster) {
+	if annotations.IsPaused(cluster, cluster) || decide.Moving(cluster) {
 		return ctrl.Result{}, nil
 	}
 	reg, err := r.registration(ctx, req.NamespacedName)
@@ -168,7 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	case reg == nil:
 		return ctrl.Result{}, r.create(ctx, cluster, selection)
-	case !reg.DeletionTimestamp.IsZero(), annotations.HasPaused(reg), moving(reg), !ownedBy(reg, cluster):
+	case !reg.DeletionTimestamp.IsZero(), annotations.HasPaused(reg), decide.Moving(reg), !decide.Owns(cluster, reg):
 		// It is about to go, or must not be written to; its end brings us back.
 		return ctrl.Result{}, nil
 	case r.written.NewerThan(reg):
@@ -180,22 +177,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	return ctrl.Result{}, r.reportSelected(ctx, reg, selection)
-}
-
-// moving tells whether clusterctl is about to delete the object as part of a move
-// (Cluster API 1.14, clusterctlv1.DeleteForMoveAnnotation).
-func moving(obj client.Object) bool {
-	_, ok := obj.GetAnnotations()["clusterctl.cluster.x-k8s.io/delete-for-move"]
-	return ok
-}
-
-func ownedBy(reg *fleetv1.FleetRegistration, cluster *clusterv1.Cluster) bool {
-	for _, ref := range reg.OwnerReferences {
-		if ref.UID == cluster.UID {
-			return true
-		}
-	}
-	return false
 }
 
 // registration returns the Cluster's registration, or nil. One that was created
@@ -272,13 +253,11 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 	}
 	reg := &fleetv1.FleetRegistration{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  cluster.Namespace,
-			Name:       cluster.Name,
-			Finalizers: []string{fleetv1.FleetRegistrationFinalizer},
-			Labels:     map[string]string{clusterv1.ClusterNameLabel: format.MustFormatValue(cluster.Name)},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID,
-			}},
+			Namespace:       cluster.Namespace,
+			Name:            cluster.Name,
+			Finalizers:      []string{fleetv1.FleetRegistrationFinalizer},
+			Labels:          map[string]string{clusterv1.ClusterNameLabel: format.MustFormatValue(cluster.Name)},
+			OwnerReferences: []metav1.OwnerReference{decide.OwnerReference(cluster)},
 		},
 		Spec: fleetv1.FleetRegistrationSpec{
 			RegistrationID: id,
@@ -307,8 +286,10 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 // registrationID returns the ID of the Fleet Cluster that was made for this very
 // Cluster, where our object was deleted and is made anew, or else a new one.
 func (r *Reconciler) registrationID(ctx context.Context, key types.NamespacedName, cluster *clusterv1.Cluster) (string, error) {
+	// Read live: the cache has none that was handed over or made a moment ago, and an
+	// ID is for ever.
 	existing := &fleet.Cluster{}
-	err := r.Client.Get(ctx, key, existing)
+	err := r.APIReader.Get(ctx, key, existing)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("reading Fleet Cluster %s: %w", key, err)
 	}
@@ -398,9 +379,10 @@ func (r *Reconciler) reportSelected(ctx context.Context, reg *fleetv1.FleetRegis
 	if current != nil && current.Status == status {
 		condition.LastTransitionTime = current.LastTransitionTime
 	}
-	if err := applyStatus(ctx, r.Client, reg, "FleetRegistration", fieldOwner,
-		&fleetv1.FleetRegistrationStatus{Conditions: []metav1.Condition{condition}}); err != nil {
-		return err
+	err := written.ApplyStatus(ctx, r.Client, reg, &fleetv1.FleetRegistrationStatus{Conditions: []metav1.Condition{condition}},
+		fieldOwner, client.ForceOwnership)
+	if err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	r.written.Note(reg)
 	return nil

@@ -51,7 +51,7 @@ func deployment(in Input) *appsv1.Deployment {
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{
 					Labels:      podLabels,
-					Annotations: map[string]string{PodRevisionAnnotation: podRevision(in)},
+					Annotations: map[string]string{podRevisionAnnotation: podRevision(in)},
 				},
 				Spec: podSpec(in),
 			},

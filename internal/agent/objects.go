@@ -47,10 +47,10 @@ const (
 	// DefaultTokenDir is the folder in which the agent's pod sees its token.
 	DefaultTokenDir = "/var/run/secrets/capi-fleet"
 
-	// PodRevisionAnnotation on the pod template is a hash of what the agent reads
+	// podRevisionAnnotation on the pod template is a hash of what the agent reads
 	// once, at its start, from the Secret and the ConfigMap. A change of it makes a
 	// new pod. The token is no part of it.
-	PodRevisionAnnotation = fleetv1.KeyPrefix + "pod-revision"
+	podRevisionAnnotation = fleetv1.KeyPrefix + "pod-revision"
 )
 
 const (

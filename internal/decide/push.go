@@ -19,9 +19,8 @@ package decide
 import (
 	"time"
 
-	"github.com/capi-fleet/capi-fleet/internal/token"
-
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/token"
 )
 
 // PushReason says why the workload cluster is to be visited. It is empty where
@@ -107,16 +106,16 @@ func (in PushInput) silentTime() time.Time {
 	return since.Add(SilenceLimit(in.CheckinInterval))
 }
 
-// DefaultCheckinInterval is the agent's own (Fleet 0.13 to 0.16, where
+// defaultCheckinInterval is the agent's own (Fleet 0.13 to 0.16, where
 // CHECKIN_INTERVAL is empty).
-const DefaultCheckinInterval = 15 * time.Minute
+const defaultCheckinInterval = 15 * time.Minute
 
 // SilenceLimit returns how long after a heartbeat an agent counts as connected.
 // Zero means the default interval. Single heartbeats can get lost, since Fleet
 // overwrites the status of its Clusters as a whole.
 func SilenceLimit(checkin time.Duration) time.Duration {
 	if checkin <= 0 {
-		checkin = DefaultCheckinInterval
+		checkin = defaultCheckinInterval
 	}
 	return max(3*checkin, checkin+2*time.Minute)
 }

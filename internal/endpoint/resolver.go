@@ -45,15 +45,19 @@ const (
 	// Fleet's namespace.
 	FleetConfigMap = "fleet-controller"
 
+	// ClusterInfoNamespace and ClusterInfoConfigMap name the ConfigMap in which a
+	// cluster tells its own address to anyone who asks.
+	ClusterInfoNamespace = metav1.NamespacePublic
+	// ClusterInfoConfigMap is its name.
+	ClusterInfoConfigMap = "cluster-info"
+
 	fleetConfigKey = "config"
 
 	// defaultCAKey is the key of a CA where a policy names none.
 	defaultCAKey = "ca.crt"
 )
 
-// clusterInfo is the ConfigMap in which a cluster tells its own address to anyone
-// who asks.
-var clusterInfo = types.NamespacedName{Namespace: metav1.NamespacePublic, Name: "cluster-info"}
+var clusterInfo = types.NamespacedName{Namespace: ClusterInfoNamespace, Name: ClusterInfoConfigMap}
 
 // AgentDefaults are settings for agents that hold where Fleet's configuration says
 // nothing.
@@ -68,8 +72,8 @@ type AgentDefaults struct {
 
 // Resolver finds addresses and settings. It must not be copied.
 type Resolver struct {
-	// Reader gets ConfigMaps and Secrets by name. It must not be a cache, which
-	// would list and watch them.
+	// Reader gets ConfigMaps and Secrets by name. Those of ManagerNamespace must
+	// not come from a cache, which would list and watch them.
 	Reader client.Reader
 
 	// ManagerNamespace holds the ConfigMaps and Secrets that policies name.

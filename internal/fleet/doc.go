@@ -18,9 +18,9 @@ limitations under the License.
 // carry the Go names and JSON tags of upstream's, and Fleet's rules for names.
 // It has no client.
 //
-// Fleet publishes its types as the Go module github.com/rancher/fleet/pkg/apis,
-// which is not to be had everywhere that capi-fleet is built. To use it instead,
-// replace the imports of this package's types by
+// Fleet publishes its types as the Go module github.com/rancher/fleet/pkg/apis.
+// capi-fleet uses too little of them to depend on it. To use it instead, replace the
+// imports of this package's types by
 // github.com/rancher/fleet/pkg/apis/fleet.cattle.io/v1alpha1: the names of types
 // and fields are the same.
 //

@@ -17,6 +17,9 @@ limitations under the License.
 package fleet
 
 import (
+	"encoding/json"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -115,6 +118,24 @@ type AgentStatus struct {
 
 	// Namespace is where the agent runs.
 	Namespace string `json:"namespace,omitempty"`
+}
+
+// UnmarshalJSON takes a LastSeen that is no time for none. The API server accepts
+// more as a date-time than Go can read, and agents write it: one that could not be
+// read would keep all Clusters from being listed.
+func (s *AgentStatus) UnmarshalJSON(data []byte) error {
+	var sent struct {
+		LastSeen  string `json:"lastSeen"`
+		Namespace string `json:"namespace"`
+	}
+	if err := json.Unmarshal(data, &sent); err != nil {
+		return err
+	}
+	*s = AgentStatus{Namespace: sent.Namespace}
+	if seen, err := time.Parse(time.RFC3339, sent.LastSeen); err == nil {
+		s.LastSeen = metav1.NewTime(seen.Local())
+	}
+	return nil
 }
 
 // ClusterList is a list of Clusters.

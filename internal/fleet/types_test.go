@@ -27,6 +27,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -176,4 +177,29 @@ func typeAt(schema apiextensionsv1.JSONSchemaProps, path string) string {
 		}
 	}
 	return schema.Type
+}
+
+func TestAHeartbeatThatIsNoTimeKeepsNoClusterFromBeingRead(t *testing.T) {
+	for _, tt := range []struct {
+		name, agent string
+		want        AgentStatus
+	}{
+		{"a time", `{"lastSeen":"2026-01-01T12:00:00Z","namespace":"x"}`,
+			AgentStatus{LastSeen: metav1.NewTime(time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)), Namespace: "x"}},
+		{"none", `{"namespace":"x"}`, AgentStatus{Namespace: "x"}},
+		{"null", `{"lastSeen":null,"namespace":null}`, AgentStatus{}},
+		{"small letters", `{"lastSeen":"2026-01-01t12:00:00z","namespace":"x"}`, AgentStatus{Namespace: "x"}},
+		{"an offset that there is not", `{"lastSeen":"2026-01-01T12:00:00+99:99"}`, AgentStatus{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var list ClusterList
+			if err := json.Unmarshal([]byte(`{"items":[{"status":{"agent":`+tt.agent+`}}]}`), &list); err != nil {
+				t.Fatal(err)
+			}
+			got := list.Items[0].Status.Agent
+			if !got.LastSeen.Equal(&tt.want.LastSeen) || got.Namespace != tt.want.Namespace {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
 }

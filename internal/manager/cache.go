@@ -33,17 +33,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
-)
-
-const (
-	// fleetConfigMap holds Fleet's configuration, in Fleet's namespace.
-	fleetConfigMap = "fleet-controller"
-
-	// clusterInfoNamespace and clusterInfoConfigMap name where kubeadm says how the
-	// cluster is reached.
-	clusterInfoNamespace = metav1.NamespacePublic
-	clusterInfoConfigMap = "cluster-info"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 // keptConditions are the conditions of a Cluster that the cache keeps: those that
@@ -61,12 +53,12 @@ func cacheOptions(opts *Options) cache.Options {
 	byObject := map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: {Transform: stripCluster},
 		&fleet.Cluster{}: {
-			Label: labels.SelectorFromSet(labels.Set{fleet.ClusterManagementLabel: managerName}),
+			Label: labels.SelectorFromSet(labels.Set{fleet.ClusterManagementLabel: upstream.ManagementLabelValue}),
 		},
 		&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{
-				opts.FleetNamespace:  {FieldSelector: named(fleetConfigMap)},
-				clusterInfoNamespace: {FieldSelector: named(clusterInfoConfigMap)},
+				opts.FleetNamespace:           {FieldSelector: named(endpoint.FleetConfigMap)},
+				endpoint.ClusterInfoNamespace: {FieldSelector: named(endpoint.ClusterInfoConfigMap)},
 			},
 		},
 	}

@@ -21,11 +21,10 @@ import (
 	"fmt"
 
 	"k8s.io/utils/clock"
+	capiremote "sigs.k8s.io/cluster-api/controllers/remote"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-
-	capiremote "sigs.k8s.io/cluster-api/controllers/remote"
 
 	"github.com/capi-fleet/capi-fleet/controllers/registration"
 	"github.com/capi-fleet/capi-fleet/controllers/selection"

@@ -39,7 +39,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/controllers/remote"
+	capiremote "sigs.k8s.io/cluster-api/controllers/remote"
 	"sigs.k8s.io/cluster-api/util/apiwarnings"
 	capiflags "sigs.k8s.io/cluster-api/util/flags"
 	"sigs.k8s.io/cluster-api/version"
@@ -50,11 +50,11 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 const (
-	// managerName is the user agent, the field owner, and the value of Fleet's
-	// management label on our Fleet Clusters.
+	// managerName is the user agent, and who reports Events.
 	managerName = "capi-fleet"
 
 	// leaderElectionID is the name of the lease, after the custom of Cluster API's
@@ -98,7 +98,7 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	restConfig.QPS = opts.kubeAPIQPS
 	restConfig.Burst = opts.kubeAPIBurst
-	restConfig.UserAgent = remote.DefaultClusterAPIUserAgent(managerName)
+	restConfig.UserAgent = capiremote.DefaultClusterAPIUserAgent(managerName)
 	restConfig.WarningHandler = apiwarnings.DefaultHandler(klog.Background().WithName("API Server Warning"))
 
 	if err := version.CheckKubernetesVersion(restConfig, minimumKubernetesVersion); err != nil {
@@ -164,7 +164,7 @@ func newManager(restConfig *rest.Config, opts *Options) (ctrl.Manager, error) {
 
 	if err := mgr.Add(&contentsBinding{
 		reader:    mgr.GetAPIReader(),
-		writer:    client.WithFieldOwner(mgr.GetClient(), managerName),
+		writer:    client.WithFieldOwner(mgr.GetClient(), upstream.FieldOwner),
 		namespace: opts.ManagerNamespace,
 		clock:     clock.RealClock{},
 	}); err != nil {

@@ -19,7 +19,6 @@ package manager
 import (
 	goflag "flag"
 	"fmt"
-	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -34,7 +33,9 @@ import (
 	capiflags "sigs.k8s.io/cluster-api/util/flags"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
 )
 
 const (
@@ -48,9 +49,6 @@ const (
 	// defaultDeniedRanges keeps the manager away from its own host: loopback and
 	// link-local addresses, among them the metadata services of clouds.
 	defaultDeniedRanges = "127.0.0.0/8,::1/128,169.254.0.0/16,fe80::/10"
-
-	// defaultAgentTokenDir is where the agent's pod has its token.
-	defaultAgentTokenDir = "/var/run/secrets/capi-fleet"
 
 	// maxVerbosity is the highest level of logging. From level 8 on, client-go logs
 	// the bodies of requests and answers, and with them tokens and kubeconfigs.
@@ -86,7 +84,7 @@ type Options struct {
 
 	// DeniedRanges are the addresses that the manager must not connect to for a
 	// workload cluster. Nil allows all.
-	DeniedRanges []netip.Prefix
+	DeniedRanges remote.DeniedRanges
 
 	// AgentImage is the agent's image where neither a policy nor Fleet's
 	// configuration names one. Empty means none.
@@ -193,7 +191,7 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 		"Image of the agent where neither a policy nor Fleet's configuration names one.")
 	fs.DurationVar(&o.AgentCheckinInterval, "agent-checkin-interval", 0,
 		"Time between two heartbeats of an agent where neither a policy nor Fleet's configuration says. 0 leaves it to the agent.")
-	fs.StringVar(&o.AgentTokenDir, "agent-token-dir", defaultAgentTokenDir,
+	fs.StringVar(&o.AgentTokenDir, "agent-token-dir", agent.DefaultTokenDir,
 		"Directory of the token file as the agent sees it. {namespace} in it stands for the cluster namespace.")
 	fs.IntVar(&o.RegistrationConcurrency, "registration-concurrency", 50,
 		"Number of registrations handled at once.")
@@ -279,25 +277,8 @@ func (o *Options) complete() error {
 	}
 
 	var err error
-	if o.DeniedRanges, err = parseRanges(o.deniedRanges); err != nil {
+	if o.DeniedRanges, err = remote.ParseDeniedRanges(o.deniedRanges); err != nil {
 		failf("--denied-ranges: %w", err)
 	}
 	return kerrors.NewAggregate(errs)
-}
-
-// parseRanges reads ranges in CIDR notation divided by commas. Empty is nil.
-func parseRanges(list string) ([]netip.Prefix, error) {
-	if strings.TrimSpace(list) == "" {
-		return nil, nil
-	}
-	var ranges []netip.Prefix
-	for item := range strings.SplitSeq(list, ",") {
-		item = strings.TrimSpace(item)
-		prefix, err := netip.ParsePrefix(item)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not a range such as 10.0.0.0/8", item)
-		}
-		ranges = append(ranges, prefix.Masked())
-	}
-	return ranges, nil
 }

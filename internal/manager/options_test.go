@@ -25,6 +25,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	logsv1 "k8s.io/component-base/logs/api/v1"
+
+	"github.com/capi-fleet/capi-fleet/internal/remote"
 )
 
 func TestFlagsHaveTheDefaultsOfClusterAPI(t *testing.T) {
@@ -88,7 +90,7 @@ func TestFlagsSetOptions(t *testing.T) {
 	g.Expect(opts.manager.DiagnosticsAddress).To(Equal("127.0.0.1:0"))
 	g.Expect(opts.manager.InsecureDiagnostics).To(BeTrue())
 	g.Expect(opts.BuiltInPolicy).To(BeFalse())
-	g.Expect(opts.DeniedRanges).To(Equal([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}))
+	g.Expect(opts.DeniedRanges).To(Equal(remote.DeniedRanges{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}))
 	g.Expect(opts.AgentImage).To(Equal("example.org/agent:v1"))
 	g.Expect(opts.AgentCheckinInterval).To(Equal(time.Minute))
 	g.Expect(opts.AgentTokenDir).To(Equal("/tokens/{namespace}"))
@@ -115,6 +117,14 @@ func TestNoDeniedRangesAllowsAll(t *testing.T) {
 	opts, _, err := ParseFlags([]string{"--denied-ranges="})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(opts.DeniedRanges).To(BeEmpty())
+}
+
+func TestDeniedRangeOfMappedAddressesIsTheRangeOfIPv4(t *testing.T) {
+	g := NewWithT(t)
+
+	opts, _, err := ParseFlags([]string{"--denied-ranges=::ffff:10.0.0.0/104"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(opts.DeniedRanges).To(Equal(remote.DeniedRanges{netip.MustParsePrefix("10.0.0.0/8")}))
 }
 
 func TestWrongFlagsAreRefusedInOneLine(t *testing.T) {

@@ -48,9 +48,10 @@ func ParseDeniedRanges(s string) (DeniedRanges, error) {
 	}
 	var ranges DeniedRanges
 	for field := range strings.SplitSeq(s, ",") {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(field))
+		field = strings.TrimSpace(field)
+		prefix, err := netip.ParsePrefix(field)
 		if err != nil {
-			return nil, fmt.Errorf("reading a denied range: %w", err)
+			return nil, fmt.Errorf("%q is not a range such as 10.0.0.0/8", field)
 		}
 		// Addresses are compared unmapped, so a mapped range would match nothing.
 		if addr := prefix.Addr(); addr.Is4In6() && prefix.Bits() >= 96 {

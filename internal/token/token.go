@@ -33,8 +33,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// DefaultLifetime is the life that is asked for. The API server may grant less.
-const DefaultLifetime = 72 * time.Hour
+// defaultLifetime is the life that is asked for. The API server may grant less.
+const defaultLifetime = 72 * time.Hour
 
 // Token is a bearer token of a service account.
 type Token struct {
@@ -49,7 +49,7 @@ type Issuer struct {
 	Client    client.Client
 	Clock     clock.PassiveClock
 	Namespace string
-	// Lifetime to ask for. Zero means DefaultLifetime.
+	// Lifetime to ask for. Zero means 72 h. The API server may grant less.
 	Lifetime time.Duration
 }
 
@@ -58,7 +58,7 @@ type Issuer struct {
 func (i *Issuer) Issue(ctx context.Context, name string) (Token, error) {
 	lifetime := i.Lifetime
 	if lifetime == 0 {
-		lifetime = DefaultLifetime
+		lifetime = defaultLifetime
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{

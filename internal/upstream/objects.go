@@ -58,6 +58,9 @@ type Registration struct {
 	// Namespace is the cluster namespace, once one was chosen. The agent's service
 	// account, Role and RoleBinding have its name.
 	Namespace string
+	// LookFirst says that an earlier try failed. Then each object is looked for before
+	// it is created: what stands in the way would refuse the create each time.
+	LookFirst bool
 }
 
 func (r Registration) meta(namespace, name string) metav1.ObjectMeta {

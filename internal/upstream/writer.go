@@ -107,12 +107,26 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 func (w *Writer) ensureFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
 	// rand.Text holds at least 128 random bits.
 	cluster := r.fleetCluster(rand.Text() + rand.Text())
-	created, err := w.create(ctx, cluster)
+	created, err := w.create(ctx, r, cluster)
 	if err != nil || created {
 		return cluster, err
 	}
+	live, err := w.fleetCluster(ctx, r)
+	if err == nil && live == nil {
+		// It went in between; the next try creates it.
+		err = fmt.Errorf("creating Fleet Cluster %s: it was there and is gone", r.FleetCluster)
+	}
+	return live, err
+}
+
+// fleetCluster reads and judges the Fleet Cluster of that name. It returns nil where
+// there is none, and a *Refusal where it is not ours to write.
+func (w *Writer) fleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
 	live := &fleet.Cluster{}
 	if err := w.Reader.Get(ctx, r.FleetCluster, live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
 		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
 	}
 	switch {
@@ -151,7 +165,7 @@ func (w *Writer) ensureNamespace(ctx context.Context, r Registration, taken func
 			continue
 		}
 		namespace := r.namespace(name)
-		created, err := w.create(ctx, namespace)
+		created, err := w.create(ctx, r, namespace)
 		if err != nil || created {
 			return namespace, err
 		}
@@ -172,7 +186,7 @@ func (w *Writer) ensureNamespace(ctx context.Context, r Registration, taken func
 }
 
 func (w *Writer) ensure(ctx context.Context, r Registration, obj client.Object, foreign string) error {
-	created, err := w.create(ctx, obj)
+	created, err := w.create(ctx, r, obj)
 	if err != nil || created {
 		return err
 	}
@@ -188,7 +202,17 @@ func (w *Writer) ensure(ctx context.Context, r Registration, obj client.Object, 
 
 // create creates an object and tells whether it did; false without an error
 // means that one of this name is there.
-func (w *Writer) create(ctx context.Context, obj client.Object) (bool, error) {
+func (w *Writer) create(ctx context.Context, r Registration, obj client.Object) (bool, error) {
+	if r.LookFirst {
+		key := client.ObjectKeyFromObject(obj)
+		err := w.Reader.Get(ctx, key, obj.DeepCopyObject().(client.Object))
+		if err == nil {
+			return false, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("reading %s %s: %w", kind(obj), key, err)
+		}
+	}
 	err := w.Client.Create(ctx, obj, client.FieldOwner(FieldOwner))
 	switch {
 	case err == nil:
@@ -237,6 +261,11 @@ func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (wait
 	handedOver := func(obj client.Object) bool {
 		return obj.GetLabels()[fleet.ClusterManagementLabel] != ManagementLabelValue
 	}
+	if r.Namespace == "" {
+		if err := w.nameNamespace(ctx, r, handedOver); err != nil {
+			return "", err
+		}
+	}
 	left, err := w.delete(ctx, r, cluster, handedOver)
 	if err != nil {
 		return "", err
@@ -270,6 +299,32 @@ func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (wait
 		}
 	}
 	return "", nil
+}
+
+// nameNamespace lets Fleet find the cluster namespace of a registration that broke
+// off before its Fleet Cluster named it, so that both go. We may not delete any.
+func (w *Writer) nameNamespace(ctx context.Context, r Registration, keep func(client.Object) bool) error {
+	cluster := &fleet.Cluster{}
+	if err := w.Reader.Get(ctx, r.FleetCluster, cluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
+	}
+	if !r.ours(cluster) || keep(cluster) || !cluster.DeletionTimestamp.IsZero() || cluster.Status.Namespace != "" {
+		return nil
+	}
+	for _, name := range r.names() {
+		live := &corev1.Namespace{}
+		switch err := w.Reader.Get(ctx, types.NamespacedName{Name: name}, live); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("reading namespace %s: %w", name, err)
+		case r.ours(live) && r.oursNamespace(live):
+			return w.setStatusNamespace(ctx, cluster, name)
+		}
+	}
+	return nil
 }
 
 // delete deletes an object that is ours, unless keep says otherwise, and tells

@@ -341,6 +341,27 @@ func TestWhatIsNotOursIsLeftAloneAndNamed(t *testing.T) {
 	}
 }
 
+func TestWhatStandsInTheWayIsNotRunIntoAgain(t *testing.T) {
+	g := NewWithT(t)
+	a := newAPI(t, foreign(registration.fleetCluster("x")))
+	again := registration
+	again.LookFirst = true
+
+	_, err := a.writer().Ensure(t.Context(), again, free)
+
+	var refusal *Refusal
+	g.Expect(errors.As(err, &refusal)).To(BeTrue())
+	g.Expect(refusal.Reason).To(Equal(fleetv1.FleetClusterForeignReason))
+	g.Expect(a.requests).NotTo(ContainElement(HavePrefix("create")))
+
+	a = newAPI(t)
+	_, err = a.writer().Ensure(t.Context(), again, free)
+	g.Expect(err).NotTo(HaveOccurred(), "what is missing is made")
+	for _, obj := range everything() {
+		g.Expect(a.has(t, obj)).To(BeTrue())
+	}
+}
+
 func TestNothingIsOursForARegistrationWithoutAnID(t *testing.T) {
 	g := NewWithT(t)
 	unmarked := registration.fleetCluster("x")
@@ -621,6 +642,36 @@ func TestDeletionOfARegistrationThatNeverGotFar(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
 	g.Expect(a.deletes()).To(Equal([]string{"Fleet Cluster team-a/edge-1", "Role team-a/" + fallback, "service account capi-fleet-system/" + fallback}))
+}
+
+// Fleet deletes the namespace that its Cluster names, and nobody else deletes it.
+func TestDeletionNamesTheNamespaceOfARegistrationThatBrokeOff(t *testing.T) {
+	first, fallback := names()
+	for _, tt := range []struct {
+		name   string
+		change func(cluster *fleet.Cluster, namespace *corev1.Namespace)
+		want   string
+	}{
+		{"ours", func(*fleet.Cluster, *corev1.Namespace) {}, fallback},
+		{"named already", func(c *fleet.Cluster, _ *corev1.Namespace) { c.Status.Namespace = "cluster-x" }, "cluster-x"},
+		{"handed over", func(c *fleet.Cluster, _ *corev1.Namespace) { c.Labels = nil }, ""},
+		{"someone else's Fleet Cluster", func(c *fleet.Cluster, _ *corev1.Namespace) { foreign(c) }, ""},
+		{"someone else's namespace", func(_ *fleet.Cluster, n *corev1.Namespace) { delete(n.Annotations, fleetv1.RegistrationIDAnnotation) }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster, namespace := registration.fleetCluster("x"), registration.namespace(fallback)
+			// Whoever keeps an object from going lets its end be seen.
+			cluster.Finalizers = []string{"fleet.cattle.io/test"}
+			tt.change(cluster, namespace)
+			a := newAPI(t, cluster, namespace, foreign(registration.namespace(first)))
+
+			_, err := a.writer().Delete(t.Context(), registration, false)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(a.snapshot(t, cluster).(*fleet.Cluster).Status.Namespace).To(Equal(tt.want))
+		})
+	}
 }
 
 func TestADeletionThatIsUnderWayIsNotRepeated(t *testing.T) {

@@ -14,9 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package written remembers which version of an object a controller wrote last. The
-// cache may show an older one for a moment, and what is decided on that would be
-// written twice. Controllers ask it before they act on what they read.
+// Package written writes the status of capi-fleet's own objects, and remembers which
+// version of an object a controller wrote last. The cache may show an older one for a
+// moment, and what is decided on that would be written twice. Controllers ask it
+// before they act on what they read. It never decides what is written.
 package written
 
 import (

@@ -150,6 +150,8 @@ func (c *control) handler(operations operations) http.Handler {
 	})
 	mux.HandleFunc("POST /down", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, struct{}{}, nil)
+		// What comes next ends this very connection.
+		_ = http.NewResponseController(w).Flush()
 		c.once.Do(func() { close(c.down) })
 	})
 	return mux

@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
@@ -42,9 +41,7 @@ import (
 func agentClient(t *testing.T, w *env.Workload) client.Client {
 	t.Helper()
 	g := NewWithT(t)
-	secret := &corev1.Secret{}
-	g.Expect(w.Client.Get(t.Context(), types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
-	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["kubeconfig"])
+	config, err := clientcmd.RESTConfigFromKubeConfig(suite.AgentSecret(g, t.Context(), w).Data["kubeconfig"])
 	g.Expect(err).NotTo(HaveOccurred())
 	config.BearerTokenFile = ""
 	c, err := client.New(config, client.Options{Scheme: env.Scheme()})
@@ -99,6 +96,9 @@ func TestAgentCredentialCanDoNothingElse(t *testing.T) {
 		},
 		"change its own conditions": func(ctx context.Context) error {
 			return c.Status().Patch(ctx, fleetCluster("own"), jsonPatch("conditions"))
+		},
+		"send a heartbeat that Go cannot read": func(ctx context.Context) error {
+			return c.Status().Patch(ctx, fleetCluster("own"), client.RawPatch(types.MergePatchType, []byte(`{"status":{"agent":{"lastSeen":"2030-01-01t00:00:00z"}}}`)))
 		},
 		"change its own summary": func(ctx context.Context) error {
 			return c.Status().Patch(ctx, fleetCluster("own"), jsonPatch("summary"))

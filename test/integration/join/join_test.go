@@ -34,6 +34,7 @@ func TestLabelledClusterJoinsAndItsAgentDeploysABundle(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	const namespace = "joins"
+	start := suite.Mark(t, lab)
 	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Namespace: namespace, Register: true, StartLater: true})
 
 	// Its place on the management cluster is ready before its API server answers.
@@ -69,9 +70,7 @@ func TestLabelledClusterJoinsAndItsAgentDeploysABundle(t *testing.T) {
 	g.Expect(status.Writes).To(BeNumerically("<=", 12))
 	g.Expect(status.Objects).To(BeNumerically("<=", 7))
 
-	events, err := lab.Management().AuditLog().Since(ctx, 0)
-	g.Expect(err).NotTo(HaveOccurred())
-	for _, write := range kube.Writes(kube.By(env.ManagerUser, events)) {
+	for _, write := range kube.Writes(suite.ManagerEvents(t, lab, start)) {
 		g.Expect(write.Resource).NotTo(Equal("secrets"))
 	}
 }

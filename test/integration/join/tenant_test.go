@@ -96,7 +96,7 @@ func TestTenantsKubeconfigOfAnothersClusterReachesNothing(t *testing.T) {
 	g := NewWithT(t)
 	victim := suite.AddCluster(t, lab, "victim", env.ClusterOptions{Namespace: "tenant-victim", Register: true, Light: &lightapi.Options{}})
 	registered := suite.EventuallyReady(t, lab, victim)
-	before := agentSecret(g, t.Context(), victim)
+	before := suite.AgentSecret(g, t.Context(), victim)
 
 	thief := suite.AddCluster(t, lab, "thief", env.ClusterOptions{
 		Namespace: "tenant-thief", Register: true, NoKubeconfig: true, NoKubelet: true, Light: &lightapi.Options{},
@@ -104,7 +104,7 @@ func TestTenantsKubeconfigOfAnothersClusterReachesNothing(t *testing.T) {
 	g.Expect(thief.WriteKubeconfig(t.Context(), victim.Kubeconfig())).To(Succeed())
 	refused := suite.EventuallyCondition(t, lab, thief, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.AlreadyRegisteredReason)
 	g.Expect(refused.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring(client.ObjectKeyFromObject(registered).String()))), "the holder is named")
-	g.Expect(agentSecret(g, t.Context(), victim).Data).To(Equal(before.Data))
+	g.Expect(suite.AgentSecret(g, t.Context(), victim).Data).To(Equal(before.Data))
 }
 
 func TestTenantsKubeconfigOfTheManagementClusterIsRefused(t *testing.T) {
@@ -115,12 +115,6 @@ func TestTenantsKubeconfigOfTheManagementClusterIsRefused(t *testing.T) {
 	g.Expect(w.WriteKubeconfig(t.Context(), lab.Management().AdminKubeconfig())).To(Succeed())
 	suite.EventuallyCondition(t, lab, w, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.SelfManagedReason)
 	secret := &corev1.Secret{}
-	g.Expect(lab.Client.Get(t.Context(), types.NamespacedName{Namespace: "cattle-fleet-system", Name: "fleet-agent"}, secret)).
+	g.Expect(lab.Client.Get(t.Context(), suite.AgentKey, secret)).
 		To(Satisfy(apierrors.IsNotFound))
-}
-
-func agentSecret(g *WithT, ctx context.Context, w *env.Workload) *corev1.Secret {
-	secret := &corev1.Secret{}
-	g.Expect(w.Client.Get(ctx, types.NamespacedName{Namespace: "cattle-fleet-system", Name: "fleet-agent"}, secret)).To(Succeed())
-	return secret
 }

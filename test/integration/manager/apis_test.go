@@ -24,6 +24,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -37,7 +38,7 @@ func TestManagerWaitsForAPIsWithoutSpinningAndTakesUpWork(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	removeAPIs(t)
-	start := mark(t)
+	start := suite.Mark(t, lab)
 	manager := startManager(t)
 
 	const asked = "/apis/cluster.x-k8s.io/v1beta2"
@@ -49,9 +50,9 @@ func TestManagerWaitsForAPIsWithoutSpinningAndTakesUpWork(t *testing.T) {
 		}
 		return n
 	}
-	g.Eventually(func() int { return looks(since(t, start)) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeNumerically(">=", 2))
+	g.Eventually(func() int { return looks(suite.ManagerEvents(t, lab, start)) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeNumerically(">=", 2))
 	// What it did between the first look and the last.
-	events := since(t, start)
+	events := suite.ManagerEvents(t, lab, start)
 	isLook := func(e kube.Event) bool { return looks([]kube.Event{e}) == 1 }
 	events = events[slices.IndexFunc(events, isLook):]
 	n := looks(events)
@@ -79,12 +80,22 @@ func TestManagerWaitsForAPIsWithoutSpinningAndTakesUpWork(t *testing.T) {
 	suite.EventuallyReady(t, lab, addLight(t, "late-apis", "edge", nil))
 }
 
-// removeAPIs takes away the CRDs of Cluster API and Fleet, which the lab installed.
-// They come back when the test ends.
+// removeAPIs takes away the CRDs of Cluster API and Fleet, which the lab installed,
+// and what earlier tests left of them. They come back when the test ends.
 func removeAPIs(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
 	ctx := t.Context()
+	if workloads := lab.Workloads(); len(workloads) > 0 {
+		manager := newManager(t, "before")
+		g.Expect(manager.Start(ctx)).To(Succeed())
+		group, groupCtx := errgroup.WithContext(ctx)
+		for _, w := range workloads {
+			group.Go(func() error { return lab.RemoveCluster(groupCtx, w) })
+		}
+		g.Expect(group.Wait()).To(Succeed())
+		g.Expect(manager.Stop()).To(Succeed())
+	}
 	foreign := func() []apiextensionsv1.CustomResourceDefinition {
 		list := &apiextensionsv1.CustomResourceDefinitionList{}
 		g.Expect(lab.Client.List(ctx, list)).To(Succeed())

@@ -47,16 +47,16 @@ func TestNextLeaderTakesOverAndRepeatsNothing(t *testing.T) {
 	g.Eventually(holder).WithTimeout(suite.Patience).WithPolling(suite.Poll).ShouldNot(BeEmpty())
 	g.Expect(standby.Start(ctx)).To(Succeed())
 	first := holder(g)
-	start := mark(t)
+	start := suite.Mark(t, lab)
 
 	workloads := addStopped(t, namespace, 10)
 	early, late := workloads[:5], workloads[5:]
 	startAPIs(t, early)
 	g.Eventually(func() int {
-		return len(tokens(since(t, start)))
+		return len(tokens(suite.ManagerEvents(t, lab, start)))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll / 5).Should(BeNumerically(">=", 2))
 	g.Expect(leader.Kill()).To(Succeed())
-	killed := mark(t)
+	killed := suite.Mark(t, lab)
 	placed := placedNow(t, namespace)
 	startAPIs(t, late)
 
@@ -65,14 +65,14 @@ func TestNextLeaderTakesOverAndRepeatsNothing(t *testing.T) {
 	}
 	g.Expect(holder(g)).NotTo(Equal(first))
 	g.Expect(standby.Running()).To(BeTrue())
-	expectMadeOnce(t, since(t, start), workloads)
+	expectMadeOnce(t, suite.ManagerEvents(t, lab, start), workloads)
 
-	afterwards := creates(since(t, killed), http.StatusConflict)
+	afterwards := creates(suite.ManagerEvents(t, lab, killed), http.StatusConflict)
 	for _, reg := range placed {
 		g.Expect(afterwards).NotTo(ContainElement(ContainSubstring(reg.Status.Namespace)), "what the first leader had made is not made again")
 		g.Expect(afterwards).NotTo(ContainElement(HaveSuffix("/" + reg.Name)))
 		if reg.Status.Agent.Revision != "" {
-			g.Expect(tokens(since(t, killed))).NotTo(ContainElement(reg.Status.Namespace), "its agent has a token")
+			g.Expect(tokens(suite.ManagerEvents(t, lab, killed))).NotTo(ContainElement(reg.Status.Namespace), "its agent has a token")
 		}
 	}
 }
@@ -124,21 +124,20 @@ func TestManagerThatWasKilledAtAnyPointGoesOn(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 26))
 	manager := newManager(t, "manager")
 	for round := range rounds {
-		start := mark(t)
+		start := suite.Mark(t, lab)
 		g.Expect(manager.Start(ctx)).To(Succeed())
 		killAt := 1 + random.IntN(clusters*writesEach)
 		t.Logf("round %d: killed at write %d", round+1, killAt)
 		workloads := addStopped(t, fmt.Sprintf("killed-%d", round+1), clusters)
 		startAPIs(t, workloads)
-		g.Eventually(func() int { return len(kube.Writes(since(t, start))) }).
+		g.Eventually(func() int { return len(kube.Writes(suite.ManagerEvents(t, lab, start))) }).
 			WithTimeout(suite.Patience).WithPolling(suite.Poll / 5).Should(BeNumerically(">=", killAt))
 		g.Expect(manager.Kill()).To(Succeed())
 		g.Expect(manager.Start(ctx)).To(Succeed())
 		for _, w := range workloads {
 			suite.EventuallyReady(t, lab, w)
 		}
-		expectMadeOnce(t, since(t, start), workloads)
+		expectMadeOnce(t, suite.ManagerEvents(t, lab, start), workloads)
 		g.Expect(manager.Kill()).To(Succeed())
 	}
-	g.Expect(manager.Start(ctx)).To(Succeed(), "to take the clusters away")
 }

@@ -92,7 +92,7 @@ func TestDeletedClusterLeavesNothingBehind(t *testing.T) {
 
 	patchCluster(t, paused, `{"spec":{"paused":true}}`)
 	suite.EventuallyCondition(t, lab, paused, fleetv1.PausedCondition, metav1.ConditionTrue, fleetv1.PausedReason)
-	start := mark(t)
+	start := suite.Mark(t, lab)
 	deleteCluster(t, paused)
 	deleteCluster(t, reachable)
 	g.Expect(unreachable.StopAPI()).To(Succeed())
@@ -104,10 +104,10 @@ func TestDeletedClusterLeavesNothingBehind(t *testing.T) {
 	held := &fleetv1.FleetRegistration{}
 	g.Expect(lab.Client.Get(ctx, paused.Key(), held)).To(Succeed())
 	g.Expect(held.DeletionTimestamp.IsZero()).To(BeTrue())
-	for _, e := range kube.Writes(since(t, start)) {
+	for _, e := range kube.Writes(suite.ManagerEvents(t, lab, start)) {
 		g.Expect(e.Name).NotTo(Or(Equal(paused.Name), Equal(held.Status.Namespace)), "written while paused: %s %s", e.Verb, e.RequestURI)
 	}
-	agentSecret(g, ctx, paused)
+	suite.AgentSecret(g, ctx, paused)
 
 	patchCluster(t, paused, `{"spec":{"paused":false}}`)
 	eventuallyGone(t, paused)
@@ -144,7 +144,7 @@ func standing(g *WithT, ctx context.Context, w *env.Workload, reg *fleetv1.Fleet
 	g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
 	g.Expect(lab.Client.Get(ctx, types.NamespacedName{Name: reg.Status.Namespace}, namespace)).To(Succeed())
 	g.Expect(lab.Client.Get(ctx, types.NamespacedName{Namespace: env.ManagerNamespace, Name: reg.Status.Namespace}, account)).To(Succeed())
-	g.Expect(w.Client.Get(ctx, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, deployment)).To(Succeed())
+	g.Expect(w.Client.Get(ctx, suite.AgentKey, deployment)).To(Succeed())
 	return map[string]any{
 		"Fleet Cluster":        cluster.UID,
 		"spec of that":         cluster.Spec,
@@ -155,7 +155,7 @@ func standing(g *WithT, ctx context.Context, w *env.Workload, reg *fleetv1.Fleet
 		"service account":      account.UID,
 		"Deployment":           deployment.UID,
 		"Deployment's version": deployment.ResourceVersion,
-		"agent's Secret":       agentSecret(g, ctx, w).UID,
+		"agent's Secret":       suite.AgentSecret(g, ctx, w).UID,
 	}
 }
 
@@ -188,6 +188,6 @@ func TestClusterMadeAnewUnderItsNameGetsANewRegistration(t *testing.T) {
 	for _, what := range []string{"Fleet Cluster", "spec of that", "annotations of that", "namespace", "service account", "agent's Secret"} {
 		g.Expect(after[what]).NotTo(Equal(before[what]), "%s is a new one", what)
 	}
-	g.Expect(agentSecret(g, ctx, w).Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
+	g.Expect(suite.AgentSecret(g, ctx, w).Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
 	g.Expect(inventory(g, ctx)).To(ConsistOf(objects))
 }

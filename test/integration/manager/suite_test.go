@@ -45,8 +45,8 @@ import (
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
-// lab has no manager: each test starts those that it needs and ends them, and its
-// clusters with them, so that no two tests run at once.
+// lab has no manager: each test starts those that it needs and ends them, so no two
+// tests run at once. The clusters of earlier tests are there, and at rest.
 var lab *env.Lab
 
 func TestMain(m *testing.M) { os.Exit(suite.Main(m, &lab, env.Options{NoManager: true})) }
@@ -102,25 +102,6 @@ func startAPIs(t *testing.T, workloads []*env.Workload) {
 	}
 }
 
-func mark(t *testing.T) kube.Mark {
-	t.Helper()
-	at, err := lab.Management().AuditLog().Mark(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return at
-}
-
-// since returns what managers asked the management cluster for since the mark.
-func since(t *testing.T, at kube.Mark) []kube.Event {
-	t.Helper()
-	events, err := lab.Management().AuditLog().Since(t.Context(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kube.By(env.ManagerUser, events)
-}
-
 // creates returns the names of the objects that managers asked to create, once for
 // each request that was answered with code. Tokens are none.
 func creates(events []kube.Event, code int) []string {
@@ -151,7 +132,7 @@ func expectMadeOnce(t *testing.T, events []kube.Event, workloads []*env.Workload
 		g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
 		g.Expect(cluster.Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
 		g.Expect(cluster.Status.Namespace).To(Equal(reg.Status.Namespace))
-		g.Expect(agentSecret(g, ctx, w).Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
+		g.Expect(suite.AgentSecret(g, ctx, w).Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
 
 		namespace := &corev1.Namespace{}
 		g.Expect(lab.Client.Get(ctx, types.NamespacedName{Name: reg.Status.Namespace}, namespace)).To(Succeed())
@@ -159,7 +140,8 @@ func expectMadeOnce(t *testing.T, events []kube.Event, workloads []*env.Workload
 		var madeHere []string
 		for _, object := range made {
 			if strings.HasSuffix(object, "/"+w.Name) || strings.Contains(object, reg.Status.Namespace) {
-				madeHere = append(madeHere, object[:strings.Index(object, " ")])
+				resource, _, _ := strings.Cut(object, " ")
+				madeHere = append(madeHere, resource)
 			}
 		}
 		g.Expect(madeHere).To(ConsistOf("fleetregistrations", "clusters", "namespaces", "serviceaccounts", "roles", "rolebindings", "rolebindings"))
@@ -178,12 +160,6 @@ func unique(list []string) []string {
 	sorted := slices.Clone(list)
 	slices.Sort(sorted)
 	return slices.Compact(sorted)
-}
-
-func agentSecret(g *WithT, ctx context.Context, w *env.Workload) *corev1.Secret {
-	secret := &corev1.Secret{}
-	g.Expect(w.Client.Get(ctx, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
-	return secret
 }
 
 // eventuallyGone waits until the cluster has no registration.

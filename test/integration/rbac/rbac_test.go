@@ -90,7 +90,8 @@ func TestManagerHasTheRightsThatItUsesAndNoOthers(t *testing.T) {
 	wrongLabel(t, log)
 	releasesWithoutBundles(t)
 	scrape(t, diagnostics)
-	remove(t, leaving)
+	remove(t, leaving) // Its Cluster is being deleted for a while,
+	remove(t, beside)  // and that of this one is gone at once.
 
 	// What was tampered with is put right by the next leader.
 	g.Expect(manager.Stop()).To(Succeed())
@@ -271,7 +272,7 @@ func scrape(t *testing.T, address string) {
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 }
 
-// remove deletes the Cluster while its infrastructure is still there.
+// remove deletes the Cluster and returns once its registration is gone.
 func remove(t *testing.T, w *env.Workload) {
 	g := NewWithT(t)
 	ctx := t.Context()

@@ -81,7 +81,7 @@ func TestRegisteredClustersAreLeftAlone(t *testing.T) {
 				continue
 			}
 			deployment := &appsv1.Deployment{}
-			g.Expect(w.Client.Get(ctx, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, deployment)).To(Succeed())
+			g.Expect(w.Client.Get(ctx, suite.AgentKey, deployment)).To(Succeed())
 			g.Expect(deployment.Status.ReadyReplicas).To(BeEquivalentTo(1))
 		}
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())

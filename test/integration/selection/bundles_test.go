@@ -55,7 +55,7 @@ func expectNoAgent(t *testing.T, w *env.Workload) {
 	t.Helper()
 	g := NewWithT(t)
 	for _, obj := range []client.Object{&corev1.Secret{}, &appsv1.Deployment{}} {
-		g.Expect(w.Client.Get(t.Context(), agentKey, obj)).To(Satisfy(apierrors.IsNotFound), "%T", obj)
+		g.Expect(w.Client.Get(t.Context(), suite.AgentKey, obj)).To(Satisfy(apierrors.IsNotFound), "%T", obj)
 	}
 	g.Expect(writing(visits(w))).To(BeEmpty())
 }

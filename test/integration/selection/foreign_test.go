@@ -138,7 +138,7 @@ func TestAForeignAgentIsLeftAlone(t *testing.T) {
 	holder := add(t, plan("foreign-agent-holder", "holder", labelled, noKubelet))[0]
 	suite.EventuallyCondition(t, lab, holder, fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason)
 	object := func(id string) metav1.ObjectMeta {
-		m := metav1.ObjectMeta{Namespace: agentKey.Namespace, Name: agentKey.Name}
+		m := metav1.ObjectMeta{Namespace: suite.AgentKey.Namespace, Name: suite.AgentKey.Name}
 		if id != "" {
 			m.Annotations = map[string]string{fleetv1.RegistrationIDAnnotation: id}
 		}
@@ -151,11 +151,11 @@ func TestAForeignAgentIsLeftAlone(t *testing.T) {
 		foreign []client.Object
 		names   string
 	}{
-		{"secret", []client.Object{secret("")}, agentKey.String()},
-		{"secret-other", []client.Object{secret(otherID)}, agentKey.String()},
-		{"deployment", []client.Object{deployment("")}, agentKey.String()},
-		{"deployment-other", []client.Object{deployment(otherID)}, agentKey.String()},
-		{"both", []client.Object{secret(""), deployment("")}, agentKey.String()},
+		{"secret", []client.Object{secret("")}, suite.AgentKey.String()},
+		{"secret-other", []client.Object{secret(otherID)}, suite.AgentKey.String()},
+		{"deployment", []client.Object{deployment("")}, suite.AgentKey.String()},
+		{"deployment-other", []client.Object{deployment(otherID)}, suite.AgentKey.String()},
+		{"both", []client.Object{secret(""), deployment("")}, suite.AgentKey.String()},
 		{"both-registered", []client.Object{secret(registrationOf(t, holder).Spec.RegistrationID), deployment("")}, "FleetRegistration foreign-agent-holder/holder"},
 	}
 	var plans []planned
@@ -177,7 +177,7 @@ func TestAForeignAgentIsLeftAlone(t *testing.T) {
 		g.Expect(writing(visits(workloads[i]))).To(BeEmpty(), c.name)
 		for _, obj := range c.foreign {
 			live := obj.DeepCopyObject().(client.Object)
-			g.Expect(workloads[i].Client.Get(t.Context(), agentKey, live)).To(Succeed(), c.name)
+			g.Expect(workloads[i].Client.Get(t.Context(), suite.AgentKey, live)).To(Succeed(), c.name)
 			g.Expect(live.GetResourceVersion()).To(Equal(obj.GetResourceVersion()), c.name)
 		}
 	}
@@ -210,7 +210,7 @@ func TestAFleetClusterThatWasHandedOverIsLeftAlone(t *testing.T) {
 	w := add(t, plan(namespace, "edge", labelled))[0]
 	suite.EventuallyReady(t, lab, w)
 	cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "edge"}}
-	before := mark(t)
+	before := suite.Mark(t, lab)
 	setLabel(t, cluster, fleet.ClusterManagementLabel, "")
 	seen := len(visits(w))
 

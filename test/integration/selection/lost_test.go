@@ -99,10 +99,14 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 	before := make([]state, len(cases))
 	for i, c := range cases {
 		before[i] = stateOf(t, workloads[i])
-		g.Expect(before[i].Registration.Spec.SelectedBy.Policy).NotTo(Equal(""), c.namespace)
+		selector := ""
+		if c.policy {
+			selector = c.namespace
+		}
+		g.Expect(before[i].Registration.Spec.SelectedBy.Policy).To(Equal(selector), c.namespace)
 	}
 
-	joined := mark(t)
+	joined := suite.Mark(t, lab)
 	for i, c := range cases {
 		c.lose(workloads[i])
 	}
@@ -131,7 +135,7 @@ func TestANamedPolicyTakesOverARegistrationOfTheBuiltInOne(t *testing.T) {
 	const namespace = "takeover"
 	w := add(t, plan(namespace, "edge", labelled))[0]
 	suite.EventuallyReady(t, lab, w)
-	before, joined := stateOf(t, w), mark(t)
+	before, joined := stateOf(t, w), suite.Mark(t, lab)
 	g.Expect(before.Registration.Spec.SelectedBy).To(Equal(fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}))
 
 	create(t, policy(namespace, namespace, func(spec *fleetv1.FleetRegistrationPolicySpec) {

@@ -119,8 +119,7 @@ func expectOwnObjects(t *testing.T, w *env.Workload, registration *fleetv1.Fleet
 		g.Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: env.ManagerNamespace, Name: name}))
 	}
 
-	secret := &corev1.Secret{}
-	g.Expect(w.Client.Get(t.Context(), agentKey, secret)).To(Succeed())
+	secret := suite.AgentSecret(g, t.Context(), w)
 	for key, want := range map[string]string{"deploymentNamespace": name, "clusterNamespace": fleetKey.Namespace, "clusterName": fleetKey.Name} {
 		g.Expect(string(secret.Data[key])).To(Equal(want), "%s of %s", key, w.Key())
 	}

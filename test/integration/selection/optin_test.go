@@ -63,7 +63,7 @@ func TestNothingHappensForAClusterThatDoesNotJoin(t *testing.T) {
 		{namespace: "out-annotated", plan: []func(*env.ClusterOptions){labelled, annotated(clusterv1.PausedAnnotation)}, joins: func(c *clusterv1.Cluster) { c.Annotations = nil }},
 		{namespace: "out-moving", plan: []func(*env.ClusterOptions){labelled, annotated(movingAnnotation)}, joins: func(c *clusterv1.Cluster) { c.Annotations = nil }},
 	}
-	before := mark(t)
+	before := suite.Mark(t, lab)
 	var plans []planned
 	for _, c := range cases {
 		create(t, namespace(c.namespace, c.labels))

@@ -74,7 +74,7 @@ func TestNothingIsWrittenForAPausedRegistrationUntilItGoesOn(t *testing.T) {
 		suite.EventuallyReady(t, lab, w)
 	}
 
-	joined := mark(t)
+	joined := suite.Mark(t, lab)
 	seen := make([]int, len(cases))
 	for i, c := range cases {
 		seen[i] = len(visits(workloads[i]))

@@ -34,7 +34,6 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
-	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
 // eventuallyPolicy waits until the condition Ready of a policy has a reason, and
@@ -42,12 +41,16 @@ import (
 func eventuallyPolicy(t *testing.T, name, reason string, more ...func(Gomega, *fleetv1.FleetRegistrationPolicy)) *fleetv1.FleetRegistrationPolicy {
 	t.Helper()
 	p := &fleetv1.FleetRegistrationPolicy{}
+	status := metav1.ConditionFalse
+	if reason == fleetv1.ReadyReason {
+		status = metav1.ConditionTrue
+	}
 	NewWithT(t).Eventually(func(g Gomega) {
 		g.Expect(lab.Client.Get(t.Context(), client.ObjectKey{Name: name}, p)).To(Succeed())
 		ready := meta.FindStatusCondition(p.Status.Conditions, fleetv1.ReadyCondition)
 		g.Expect(ready).NotTo(BeNil())
 		g.Expect(ready.Reason).To(Equal(reason), ready.Message)
-		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue))
+		g.Expect(ready.Status).To(Equal(status))
 		for _, m := range more {
 			m(g, p)
 		}
@@ -59,7 +62,7 @@ func TestAPolicyCountsItsClustersAndIsNotWrittenAllTheTime(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	const namespace = "counted"
-	before := mark(t)
+	before := suite.Mark(t, lab)
 	create(t, policy(namespace, namespace))
 	workloads := add(t,
 		plan(namespace, "one", labelled), plan(namespace, "two", labelled), plan(namespace, "three", labelled),
@@ -75,9 +78,7 @@ func TestAPolicyCountsItsClustersAndIsNotWrittenAllTheTime(t *testing.T) {
 
 	// At least six changes were there to be counted.
 	var times []time.Time
-	events, err := lab.Management().AuditLog().Since(t.Context(), before)
-	g.Expect(err).NotTo(HaveOccurred())
-	for _, event := range kube.By(env.ManagerUser, events) {
+	for _, event := range suite.ManagerEvents(t, lab, before) {
 		if event.Resource == "fleetregistrationpolicies" && event.Name == namespace && event.Verb == "patch" {
 			times = append(times, event.Time)
 		}

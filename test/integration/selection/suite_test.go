@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
-	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
@@ -187,26 +186,13 @@ func visits(w *env.Workload) []lightapi.Request {
 	return own
 }
 
-func mark(t *testing.T) kube.Mark {
-	t.Helper()
-	m, err := lab.Management().AuditLog().Mark(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 // managerWrites are the manager's writes since a mark for the clusters of a
 // namespace, in the form "verb resource/subresource", with the code where it was
 // refused.
 func managerWrites(t *testing.T, since kube.Mark, namespace string) []string {
 	t.Helper()
-	events, err := lab.Management().AuditLog().Since(t.Context(), since)
-	if err != nil {
-		t.Fatal(err)
-	}
 	writes := []string{}
-	for _, event := range kube.Writes(kube.By(env.ManagerUser, events)) {
+	for _, event := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
 		if concerns(event, namespace) {
 			write := strings.TrimSuffix(fmt.Sprintf("%s %s/%s", event.Verb, event.Resource, event.Subresource), "/")
 			if event.Code >= http.StatusMultipleChoices {
@@ -240,10 +226,9 @@ func stateOf(t *testing.T, w *env.Workload) state {
 	g := NewWithT(t)
 	s := state{Registration: registrationOf(t, w), FleetCluster: &fleet.Cluster{}, Visits: len(visits(w))}
 	g.Expect(lab.Client.Get(t.Context(), client.ObjectKey(s.Registration.Spec.FleetCluster), s.FleetCluster)).To(Succeed())
-	secret, deployment := &corev1.Secret{}, &appsv1.Deployment{}
-	g.Expect(w.Client.Get(t.Context(), agentKey, secret)).To(Succeed())
-	g.Expect(w.Client.Get(t.Context(), agentKey, deployment)).To(Succeed())
-	s.Secret, s.Deployment = secret.ResourceVersion, deployment.Spec
+	deployment := &appsv1.Deployment{}
+	g.Expect(w.Client.Get(t.Context(), suite.AgentKey, deployment)).To(Succeed())
+	s.Secret, s.Deployment = suite.AgentSecret(g, t.Context(), w).ResourceVersion, deployment.Spec
 
 	meta.RemoveStatusCondition(&s.Registration.Status.Conditions, fleetv1.SelectedCondition)
 	s.FleetCluster.Status.Agent = fleet.AgentStatus{}
@@ -254,9 +239,6 @@ func stateOf(t *testing.T, w *env.Workload) state {
 	}
 	return s
 }
-
-// agentKey is the key of the agent's Secret and Deployment.
-var agentKey = client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}
 
 // policy returns a policy for the labelled Clusters of one namespace.
 func policy(name, namespace string, change ...func(*fleetv1.FleetRegistrationPolicySpec)) *fleetv1.FleetRegistrationPolicy {

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package suite is what the integration tests share: one lab for each package of
-// tests, and the waits that most tests need. It asserts nothing about a single behaviour.
+// tests, the waits that most tests need, and looks at what the manager did. It asserts nothing about a single behaviour.
 package suite
 
 import (
@@ -27,12 +27,15 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
 const (
@@ -101,6 +104,38 @@ func EventuallyCondition(t *testing.T, lab *env.Lab, workload *env.Workload, con
 		g.Expect([]string{string(found.Status), found.Reason}).To(Equal([]string{string(status), reason}), "message: %s", found.Message)
 	}).WithTimeout(Patience).WithPolling(Poll).Should(Succeed())
 	return registration
+}
+
+// AgentKey is the key of the agent's Secret and Deployment in a workload cluster.
+var AgentKey = client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}
+
+// AgentSecret returns the agent's Secret in the workload cluster. It fails where there
+// is none.
+func AgentSecret(g Gomega, ctx context.Context, workload *env.Workload) *corev1.Secret {
+	secret := &corev1.Secret{}
+	g.Expect(workload.Client.Get(ctx, AgentKey, secret)).To(Succeed())
+	return secret
+}
+
+// Mark returns the place in the audit log of the management cluster behind all that
+// happened so far.
+func Mark(t *testing.T, lab *env.Lab) kube.Mark {
+	t.Helper()
+	mark, err := lab.Management().AuditLog().Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark
+}
+
+// ManagerEvents returns what managers asked the management cluster for since the mark.
+func ManagerEvents(t *testing.T, lab *env.Lab, since kube.Mark) []kube.Event {
+	t.Helper()
+	events, err := lab.Management().AuditLog().Since(t.Context(), since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kube.By(env.ManagerUser, events)
 }
 
 // Status returns the lab's view of the cluster: its times, and what the manager

@@ -28,19 +28,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
@@ -266,7 +264,7 @@ func (l *Lab) buildManager(ctx context.Context) error {
 		return err
 	}
 	if l.opts.ManagerBinary != "" {
-		return copyExecutable(l.opts.ManagerBinary, l.managerPath())
+		return kube.CopyExecutable(l.opts.ManagerBinary, l.managerPath())
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -281,7 +279,7 @@ func (l *Lab) buildManager(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
 	}
-	unlock, err := lockFile(ctx, target+".lock")
+	unlock, err := kube.LockFile(ctx, target+".lock")
 	if err != nil {
 		return err
 	}
@@ -289,37 +287,7 @@ func (l *Lab) buildManager(ctx context.Context) error {
 	if _, err := goOutput(ctx, l.root, append(args, "-o", target, "./cmd/manager")...); err != nil {
 		return fmt.Errorf("building the manager: %w", err)
 	}
-	return copyExecutable(target, l.managerPath())
-}
-
-// lockFile waits until no other program holds the lock.
-func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	err = poll(ctx, func(context.Context) (bool, error) {
-		return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
-	})
-	if err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("waiting for %s: %w", path, err)
-	}
-	return func() { _ = file.Close() }, nil
-}
-
-func copyExecutable(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close() //nolint:errcheck // only read
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
+	return kube.CopyExecutable(target, l.managerPath())
 }
 
 // freeAddress returns a loopback address that nobody listens on.

@@ -21,7 +21,6 @@ package kube
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -128,7 +127,7 @@ func (f *assetFinder) fillCache(ctx context.Context, wanted []string) error {
 	if err := os.MkdirAll(f.cache, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lockFile(ctx, f.cache+".lock")
+	unlock, err := LockFile(ctx, f.cache+".lock")
 	if err != nil {
 		return err
 	}
@@ -172,7 +171,7 @@ func (f *assetFinder) tryDownload(ctx context.Context, staging string, names []s
 	}
 	for _, name := range names {
 		target := filepath.Join(staging, name)
-		if err := copyExecutable(filepath.Join(dir, name), target); err != nil {
+		if err := CopyExecutable(filepath.Join(dir, name), target); err != nil {
 			_ = os.Remove(target)
 		}
 	}
@@ -188,47 +187,6 @@ func missingIn(dir string, names []string) []string {
 		}
 	}
 	return missing
-}
-
-func copyExecutable(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close() //nolint:errcheck // only read
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
-}
-
-// lockFile waits until this program alone holds the lock. The kernel gives it back
-// when the program ends.
-func lockFile(ctx context.Context, path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = file.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = file.Close()
-			return nil, fmt.Errorf("locking %s: %w", path, err)
-		}
-		select {
-		case <-ctx.Done():
-			_ = file.Close()
-			return nil, fmt.Errorf("waiting for %s: %w", path, ctx.Err())
-		case <-ticker.C:
-		}
-	}
 }
 
 func downloadAssets(ctx context.Context) (string, error) {

@@ -175,7 +175,7 @@ func TestOneProgramBuildsAtATime(t *testing.T) {
 		build: func(_ context.Context, dir string, names []string) error {
 			impatient, cancel := context.WithCancel(t.Context())
 			cancel()
-			_, err := lockFile(impatient, cache+".lock")
+			_, err := LockFile(impatient, cache+".lock")
 			g.Expect(err).To(MatchError(context.Canceled), "another one would wait")
 			fakeBinaries(t, dir, "built", names)
 			return nil
@@ -183,7 +183,7 @@ func TestOneProgramBuildsAtATime(t *testing.T) {
 	}
 	_, err := finder.find(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
-	unlock, err := lockFile(t.Context(), cache+".lock")
+	unlock, err := LockFile(t.Context(), cache+".lock")
 	g.Expect(err).NotTo(HaveOccurred())
 	unlock()
 }
@@ -203,14 +203,14 @@ func TestWhatAnotherProgramBuiltMeanwhileIsNotBuiltAgain(t *testing.T) {
 func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lockFile(t.Context(), path)
+	unlock, err := LockFile(t.Context(), path)
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = lockFile(ctx, path)
+	_, err = LockFile(ctx, path)
 	g.Expect(err).To(MatchError(context.Canceled))
 	unlock()
-	unlock, err = lockFile(t.Context(), path)
+	unlock, err = LockFile(t.Context(), path)
 	g.Expect(err).NotTo(HaveOccurred())
 	unlock()
 }
