@@ -91,8 +91,7 @@ func TestTypesHaveTheFieldsOfFleetsCRDs(t *testing.T) {
 
 // collect adds the JSON fields of a struct, with their types in a CRD.
 func collect(into map[string]string, prefix string, kind reflect.Type) {
-	for i := range kind.NumField() {
-		field := kind.Field(i)
+	for field := range kind.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" || name == "metadata" {
 			continue
