@@ -26,9 +26,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
@@ -90,6 +92,28 @@ func TestTenantCannotChangeSpecOrStatusOfARegistration(t *testing.T) {
 	}
 	NewWithT(t).Expect(tenant.Patch(t.Context(), registration.DeepCopy(), merge(`{"metadata":{"annotations":{"a":"b"}}}`))).
 		To(Succeed(), "metadata stays theirs, so that they can pause")
+}
+
+func TestTenantsLabelsAndAnnotationsReachNoFleetCluster(t *testing.T) {
+	g := NewWithT(t)
+	hostile := map[string]string{
+		"fleet.cattle.io/cluster-management": "theirs", "management.cattle.io/cluster-name": "x",
+		"env": "production", "app.kubernetes.io/managed-by": "Helm",
+		fleetv1.RegistrationIDAnnotation: "x", fleetv1.ClusterUIDAnnotation: "x",
+	}
+	w := suite.AddCluster(t, lab, "labels", env.ClusterOptions{
+		Namespace: "tenant-labels", Register: true, Labels: hostile, Light: &lightapi.Options{},
+		Modify: func(cluster *clusterv1.Cluster) { cluster.Annotations = hostile },
+	})
+	registration := suite.EventuallyReady(t, lab, w)
+
+	cluster := &fleet.Cluster{}
+	g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
+	g.Expect(cluster.Labels).To(Equal(map[string]string{fleet.ClusterManagementLabel: "capi-fleet"}))
+	g.Expect(cluster.Annotations).To(Equal(map[string]string{
+		fleetv1.RegistrationIDAnnotation: registration.Spec.RegistrationID,
+		fleetv1.ClusterUIDAnnotation:     string(registration.OwnerReferences[0].UID),
+	}))
 }
 
 func TestTenantsKubeconfigOfAnothersClusterReachesNothing(t *testing.T) {

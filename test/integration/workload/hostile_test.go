@@ -272,3 +272,19 @@ func TestKubeconfigSecretOfAnyTypeWithoutLabelsWorks(t *testing.T) {
 	})).To(Succeed())
 	suite.EventuallyReady(t, lab, w)
 }
+
+func TestClientCertificateThatTheServerRejectsHasItsReasonAndRecovers(t *testing.T) {
+	g := NewWithT(t)
+	w := suite.AddCluster(t, lab, "client-certificate", env.ClusterOptions{Namespace: "client-certificate", Register: true, NoKubeconfig: true})
+	stranger, err := kube.NewCA("stranger")
+	g.Expect(err).NotTo(HaveOccurred())
+	certificate, key, err := stranger.ClientCertificate("admin", "system:masters")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.WriteKubeconfig(t.Context(), edited(func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
+		*user = clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
+	})(t, w))).To(Succeed())
+	suite.EventuallyCondition(t, lab, w, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.CredentialsRejectedReason)
+
+	g.Expect(w.WriteKubeconfig(t.Context(), w.Kubeconfig())).To(Succeed())
+	suite.EventuallyReady(t, lab, w)
+}
