@@ -17,15 +17,9 @@ limitations under the License.
 package registration
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -244,118 +238,6 @@ func some(names []string) string {
 		shown = append(shown, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(shown, ", ")
-}
-
-const (
-	releasePage = 500
-	// maxReleasePages bounds what one visit looks through, whatever the workload
-	// cluster says of further pages.
-	maxReleasePages = 20
-	// maxReleaseSize bounds, in bytes, what a release may unpack to.
-	maxReleaseSize = 16 << 20
-)
-
-// fleetReleases returns the bundle of each release in the workload cluster that a
-// Fleet agent in our agent's namespace made. Helm keeps a Secret for each revision
-// of a release; the newest of each says what it is (Helm 3, storage driver
-// "secret").
-func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, error) {
-	newest := map[types.NamespacedName]storedRevision{}
-	next := ""
-	for range maxReleasePages {
-		page := &metav1.PartialObjectMetadataList{}
-		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-		if err := workload.List(ctx, page, client.MatchingLabels{"owner": "helm"}, client.Limit(releasePage), client.Continue(next)); err != nil {
-			return nil, err
-		}
-		for _, item := range page.Items {
-			release := types.NamespacedName{Namespace: item.Namespace, Name: item.Labels["name"]}
-			if revision := releaseRevision(item); newest[release].name == "" || revision > newest[release].revision {
-				newest[release] = storedRevision{name: item.Name, revision: revision}
-			}
-		}
-		if next = page.Continue; next == "" {
-			break
-		}
-	}
-	if next != "" {
-		return nil, &refusal{fleetv1.WaitingForBundlesReason,
-			"The workload cluster has more Helm releases than can be looked through, so whether an agent would uninstall any is not known"}
-	}
-	var bundles []string
-	for name, stored := range newest {
-		release := &corev1.Secret{}
-		found, err := get(ctx, workload, types.NamespacedName{Namespace: name.Namespace, Name: stored.name}, release)
-		if err != nil {
-			return nil, err
-		}
-		if !found {
-			continue
-		}
-		bundle, err := fleetBundle(release.Data["release"])
-		if err != nil {
-			return nil, err
-		}
-		if bundle != "" {
-			bundles = append(bundles, bundle)
-		}
-	}
-	return bundles, nil
-}
-
-// storedRevision is the Secret of one revision of a release.
-type storedRevision struct {
-	name     string
-	revision int
-}
-
-func releaseRevision(item metav1.PartialObjectMetadata) int {
-	revision, err := strconv.Atoi(item.Labels["version"])
-	if err != nil {
-		return -1
-	}
-	return revision
-}
-
-// fleetBundle returns the bundle of a Helm release that Fleet's agent made in our
-// agent's namespace, else "". Releases of the agent's own name are never
-// uninstalled by it. What Helm could not read is no release; what is too large to
-// unpack here, Helm can read, and so it is a *refusal.
-func fleetBundle(encoded []byte) (string, error) {
-	content, err := base64.StdEncoding.DecodeString(string(encoded))
-	if err != nil {
-		return "", nil
-	}
-	// Helm itself tells the two forms apart in this way.
-	if bytes.HasPrefix(content, []byte{0x1f, 0x8b, 0x08}) {
-		unpacked, err := gzip.NewReader(bytes.NewReader(content))
-		if err != nil {
-			return "", nil
-		}
-		if content, err = io.ReadAll(io.LimitReader(unpacked, maxReleaseSize+1)); err != nil {
-			return "", nil
-		}
-		if len(content) > maxReleaseSize {
-			return "", &refusal{fleetv1.WaitingForBundlesReason,
-				"The workload cluster has a Helm release that is too large to be looked into, so whether an agent would uninstall it is not known"}
-		}
-	}
-	var release struct {
-		Chart struct {
-			Metadata struct {
-				Annotations map[string]string `json:"annotations"`
-			} `json:"metadata"`
-		} `json:"chart"`
-	}
-	if err := json.Unmarshal(content, &release); err != nil {
-		return "", nil
-	}
-	annotations := release.Chart.Metadata.Annotations
-	bundle := annotations[fleet.BundleIDAnnotation]
-	if annotations[fleet.AgentNamespaceAnnotation] != agent.Namespace || strings.HasPrefix(bundle, agent.Name) {
-		return "", nil
-	}
-	return bundle, nil
 }
 
 // write writes the agent's objects, the Secret right after its namespace: whoever

@@ -40,6 +40,7 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -201,4 +202,22 @@ func TestAnEndpointThatAnsweredOnceIsNotTriedAllTheTime(t *testing.T) {
 			NewWithT(t).Expect(r.retryCap(s)).To(Equal(tt.want))
 		})
 	}
+}
+
+func TestAShutdownDuringAVisitIsNoFindingAboutTheCluster(t *testing.T) {
+	g := NewWithT(t)
+	cluster := livingCluster()
+	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 1}
+	reg := owned(held)
+	reg.Spec.Agent.Image = "agent"
+	reg.Spec.Agent.ManagementCluster.Server = "https://management.example"
+	m, r := newManagement(t, cluster, reg, fleetClusterOf(reg))
+	r.Dialer = &remote.Dialer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_, err := r.Reconcile(ctx, edge)
+
+	g.Expect(err).To(MatchError(context.Canceled))
+	g.Expect(hasReason(m.registration(t), fleetv1.WorkloadReachableCondition, fleetv1.WaitingForControlPlaneReason)).To(BeTrue())
 }

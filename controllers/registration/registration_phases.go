@@ -51,6 +51,10 @@ const (
 	// before that counts as a fault: it serves before its own start is over.
 	settleTime = 10 * time.Second
 
+	// probeTimeout bounds the first connection to an endpoint. One that drops packets
+	// instead of refusing them holds a worker for as long.
+	probeTimeout = 2 * time.Second
+
 	// refusedRetry is how often we look again at an object in our way.
 	refusedRetry = 30 * time.Second
 )
@@ -142,7 +146,12 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 	}
 
 	if err := r.visit(ctx, s, input, why); err != nil {
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(ctx.Err(), context.Canceled):
+			// The manager is about to end; that is no finding about the workload cluster.
+			s.workloadReachable, s.agentDeployed, s.credentialsValid = nil, nil, nil
+			return ctrl.Result{}, ctx.Err()
+		case ctx.Err() != nil:
 			s.workloadReachable = &finding{reason: fleetv1.ResponseTimeoutReason,
 				message: "the workload cluster did not answer in time"}
 		}
@@ -344,6 +353,8 @@ func (r *Reconciler) probe(ctx context.Context, s *scope) error {
 	endpoint := s.cluster.Spec.ControlPlaneEndpoint
 	initialized := ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false)
 	young := !initialized && s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
 	err := r.Dialer.Probe(ctx, endpoint.Host, endpoint.Port)
 	switch {
 	case err == nil:

@@ -74,10 +74,11 @@ func (i *Issuer) Issue(ctx context.Context, name string) (Token, error) {
 // RenewTime returns when a token is to be renewed: after a third to a half of its
 // life, so that more than a day remains of the default life if the manager is
 // away then. The seed spreads tokens that were issued together; the same seed
-// always gives the same time.
+// always gives the same time. It is a minute after the issue at the earliest.
 func RenewTime(issued, expires time.Time, seed string) time.Time {
 	sum := sha256.Sum256([]byte(seed))
 	spread := float64(binary.BigEndian.Uint32(sum[:])) / (1 << 32)
 	life := expires.Sub(issued)
-	return issued.Add(life/3 + time.Duration(spread*float64(life/6)))
+	// A clock that is far ahead of the API server's makes lives of less than nothing.
+	return issued.Add(max(time.Minute, life/3+time.Duration(spread*float64(life/6))))
 }

@@ -99,3 +99,7 @@ func TestRenewTimeLiesBetweenAThirdAndAHalfAndIsSpread(t *testing.T) {
 	g.Expect(late).To(BeNumerically(">", 100))
 	g.Expect(RenewTime(now, now.Add(life), "a")).To(Equal(RenewTime(now, now.Add(life), "a")))
 }
+
+func TestRenewTimeOfATokenThatSeemsExpiredFromTheStartIsNotAtOnce(t *testing.T) {
+	NewWithT(t).Expect(RenewTime(now, now.Add(-time.Hour), "a")).To(Equal(now.Add(time.Minute)))
+}
