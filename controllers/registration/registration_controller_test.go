@@ -24,6 +24,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/token"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -61,10 +63,14 @@ func owned(change ...func(*scope)) *fleetv1.FleetRegistration {
 	return reg
 }
 
+const managerNamespace = "capi-fleet-system"
+
 // management is a management cluster in memory that keeps what was written to it.
 type management struct {
 	client.WithWatch
+	clock  *testclock.FakePassiveClock
 	writes []string
+	tokens int
 }
 
 func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconciler) {
@@ -73,7 +79,7 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, clusterv1.AddToScheme, fleet.AddToScheme, fleetv1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
-	m := &management{}
+	m := &management{clock: testclock.NewFakePassiveClock(epoch)}
 	m.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&fleetv1.FleetRegistration{}, &fleet.Cluster{}).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -85,10 +91,30 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 				m.writes = append(m.writes, fmt.Sprintf("delete %T", obj))
 				return c.Delete(ctx, obj, opts...)
 			},
-		}).Build()
+			SubResourceCreate: func(ctx context.Context, c client.Client, subResource string, obj, body client.Object, _ ...client.SubResourceCreateOption) error {
+				if err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+					return err
+				}
+				m.tokens++
+				request := body.(*authenticationv1.TokenRequest)
+				request.Status = authenticationv1.TokenRequestStatus{
+					Token: fmt.Sprintf("token-%d", m.tokens), ExpirationTimestamp: metav1.NewTime(m.clock.Now().Add(72 * time.Hour)),
+				}
+				return nil
+			},
+		}).
+		WithIndex(&fleetv1.FleetRegistration{}, systemNamespaceIndex, func(obj client.Object) []string {
+			return []string{string(obj.(*fleetv1.FleetRegistration).Status.Workload.SystemNamespaceUID)}
+		}).
+		WithIndex(&fleetv1.FleetRegistration{}, clusterNamespaceIndex, func(obj client.Object) []string {
+			return []string{obj.(*fleetv1.FleetRegistration).Status.Namespace}
+		}).
+		Build()
 	return m, &Reconciler{
-		Client: m, APIReader: m, Clock: testclock.NewFakePassiveClock(epoch),
-		Upstream: &upstream.Writer{Client: m, Reader: m, ManagerNamespace: "capi-fleet-system"},
+		Client: m, APIReader: m, Clock: m.clock,
+		Upstream: &upstream.Writer{Client: m, Reader: m, ManagerNamespace: managerNamespace},
+		Tokens:   &token.Issuer{Client: m, Clock: m.clock, Namespace: managerNamespace},
+		Dialer:   &remote.Dialer{},
 	}
 }
 
@@ -212,7 +238,6 @@ func TestAShutdownDuringAVisitIsNoFindingAboutTheCluster(t *testing.T) {
 	reg.Spec.Agent.Image = "agent"
 	reg.Spec.Agent.ManagementCluster.Server = "https://management.example"
 	m, r := newManagement(t, cluster, reg, fleetClusterOf(reg))
-	r.Dialer = &remote.Dialer{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 

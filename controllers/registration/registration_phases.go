@@ -80,13 +80,17 @@ func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 
-	placed, err := r.Upstream.Ensure(ctx, s.upstreamInput(), func(namespace string) bool {
+	return r.ensureUpstream(ctx, s, s.upstreamInput())
+}
+
+func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
+	placed, err := r.Upstream.Ensure(ctx, in, func(namespace string) bool {
 		return r.namespaceTaken(ctx, s, namespace)
 	})
 	if err != nil {
 		return refusedUpstream(s, err)
 	}
-	reg.Status.Namespace, reg.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
+	s.registration.Status.Namespace, s.registration.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
 	s.fleetClusterReady = &finding{ok: true, reason: fleetv1.FleetClusterCreatedReason}
 	return ctrl.Result{}, nil
 }
@@ -163,11 +167,10 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 }
 
 func managementClusterUnknown(reg *fleetv1.FleetRegistration) string {
-	const ways = "set apiServerURL in Fleet's configuration, or spec.managementCluster.server in "
 	if policy := reg.Spec.SelectedBy.Policy; policy != "" {
-		return fmt.Sprintf("No address of the management cluster: %sFleetRegistrationPolicy %s, whose conditions say more", ways, policy)
+		return fmt.Sprintf("No usable address of the management cluster: the conditions of FleetRegistrationPolicy %s say why", policy)
 	}
-	return "No address of the management cluster: " + ways + "a FleetRegistrationPolicy"
+	return "No address of the management cluster: set apiServerURL in Fleet's configuration, or spec.managementCluster.server in a FleetRegistrationPolicy"
 }
 
 func (r *Reconciler) agentInput(s *scope) agent.Input {
@@ -242,6 +245,15 @@ func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why
 	}
 	defer workload.Close()
 
+	if why == decide.AgentSilent {
+		// What the agent lacks may be on the management cluster.
+		in := s.upstreamInput()
+		in.LookFirst = true
+		if _, err := r.ensureUpstream(ctx, s, in); err != nil || !s.fleetClusterReady.ok {
+			return errors.Join(errNotYet, err)
+		}
+		input = r.agentInput(s)
+	}
 	if err := r.push(ctx, s, workload, input, why); err != nil {
 		r.failed(ctx, s, workload, first, err)
 		return err

@@ -86,12 +86,12 @@ type Options struct {
 	// workload cluster. Nil allows all.
 	DeniedRanges remote.DeniedRanges
 
-	// AgentImage is the agent's image where neither a policy nor Fleet's
-	// configuration names one. Empty means none.
+	// AgentImage is the agent's image where Fleet's configuration names none. Empty
+	// means that there is no default.
 	AgentImage string
 
 	// AgentCheckinInterval is the time between two heartbeats of an agent where
-	// neither a policy nor Fleet's configuration says. Zero leaves it to the agent.
+	// Fleet's configuration does not say. Zero leaves it to the agent.
 	AgentCheckinInterval time.Duration
 
 	// AgentTokenDir is the directory of the agent's token file, as the agent sees
@@ -188,9 +188,9 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.deniedRanges, "denied-ranges", defaultDeniedRanges,
 		"Address ranges in CIDR notation, divided by commas, that the manager never connects to for a workload cluster. Empty allows all.")
 	fs.StringVar(&o.AgentImage, "agent-image", "",
-		"Image of the agent where neither a policy nor Fleet's configuration names one.")
+		"Image of the agent where Fleet's configuration names none.")
 	fs.DurationVar(&o.AgentCheckinInterval, "agent-checkin-interval", 0,
-		"Time between two heartbeats of an agent where neither a policy nor Fleet's configuration says. 0 leaves it to the agent.")
+		"Time between two heartbeats of an agent where Fleet's configuration does not say. 0 leaves it to the agent.")
 	fs.StringVar(&o.AgentTokenDir, "agent-token-dir", agent.DefaultTokenDir,
 		"Directory of the token file as the agent sees it. {namespace} in it stands for the cluster namespace.")
 	fs.IntVar(&o.RegistrationConcurrency, "registration-concurrency", 50,

@@ -81,7 +81,7 @@ func (o labOperations) add(ctx context.Context, c cluster) error {
 func (o labOperations) remove(ctx context.Context, key client.ObjectKey) error {
 	w := o.lab.Workload(key)
 	if w == nil {
-		return fmt.Errorf("there is no cluster %s", key)
+		return fmt.Errorf("there is no cluster %s; --namespace names another namespace", key)
 	}
 	return o.lab.RemoveCluster(ctx, w)
 }

@@ -109,13 +109,21 @@ func up(command *cobra.Command, dir string, clusters int, programs programs) (er
 	return nil
 }
 
+// oneName wants the name of one cluster.
+func oneName(command *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s wants the NAME of one cluster", command.CommandPath())
+	}
+	return nil
+}
+
 func newAddCommand(dir *string) *cobra.Command {
 	var wanted cluster
 	var noLabel bool
 	command := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Add a cluster to the running lab",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneName,
 		RunE: func(command *cobra.Command, args []string) error {
 			wanted.Name, wanted.Register = args[0], !noLabel
 			if err := wanted.validate(); err != nil {
@@ -134,7 +142,7 @@ func newRemoveCommand(dir *string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Delete a cluster of the running lab and wait until its registration is gone",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneName,
 		RunE: func(command *cobra.Command, args []string) error {
 			wanted.Name = args[0]
 			if err := wanted.validate(); err != nil {

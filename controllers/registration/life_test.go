@@ -1,0 +1,143 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
+)
+
+// life is a registration with a real, if light, workload API, by a clock that only
+// the test moves.
+type life struct {
+	*management
+	reconciler *Reconciler
+	workload   *lightapi.Server
+	client     client.Client
+}
+
+func newLife(t *testing.T) *life {
+	t.Helper()
+	g := NewWithT(t)
+	server, err := lightapi.New(lightapi.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(server.Close)
+	workload, err := client.New(server.Config(), client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	host, port := server.Address()
+	cluster := livingCluster()
+	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: host, Port: int32(port)}
+
+	reg := owned()
+	reg.Spec.Agent.Image = "agent"
+	reg.Spec.Agent.ManagementCluster.Server = "https://management.example"
+	m, r := newManagement(t, cluster, reg,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "uid-of-management"}},
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge-1-kubeconfig"},
+			Data:       map[string][]byte{"value": server.Kubeconfig()},
+		})
+	return &life{management: m, reconciler: r, workload: server, client: workload}
+}
+
+// reconcile reconciles until nothing is left to do at once.
+func (l *life) reconcile(t *testing.T) {
+	t.Helper()
+	for range 5 {
+		result, err := l.reconciler.Reconcile(t.Context(), edge)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		if result.RequeueAfter > time.Minute {
+			return
+		}
+		l.clock.SetTime(l.clock.Now().Add(result.RequeueAfter))
+	}
+	t.Fatalf("still busy: %+v", l.registration(t).Status.Conditions)
+}
+
+func (l *life) heartbeat(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	cluster := &fleet.Cluster{}
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	cluster.Status.Agent.LastSeen = metav1.NewTime(l.clock.Now())
+	g.Expect(l.Status().Update(t.Context(), cluster)).To(Succeed())
+}
+
+func (l *life) pushedToken(t *testing.T) string {
+	t.Helper()
+	secret := &corev1.Secret{}
+	NewWithT(t).Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
+	return agent.Token(secret)
+}
+
+func (l *life) pass(d time.Duration) { l.clock.SetTime(l.clock.Now().Add(d)) }
+
+func TestCredentialsAreRenewedInTimeThreeTimesInARow(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+
+	// The agent reports all the time, and the manager looks once an hour.
+	for range 6 * 24 {
+		l.heartbeat(t)
+		l.reconcile(t)
+		expires := l.registration(t).Status.Credential.ExpirationTime.Time
+		g.Expect(expires.Sub(l.clock.Now())).To(BeNumerically(">=", 35*time.Hour), "enough for a manager that is away")
+		l.pass(time.Hour)
+	}
+	g.Expect(l.tokens).To(BeNumerically(">=", 4))
+	g.Expect(l.tokens).To(BeNumerically("<=", 7), "no sooner than after a third of the life")
+	g.Expect(meta.IsStatusConditionTrue(l.registration(t).Status.Conditions, fleetv1.ReadyCondition)).To(BeTrue())
+}
+
+func TestASilentAgentIsPutRightOnBothClusters(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	l.heartbeat(t)
+	l.reconcile(t)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: l.registration(t).Status.Namespace}}
+	g.Expect(l.WithWatch.Delete(t.Context(), account)).To(Succeed())
+	deployment := agent.Leftovers()[0]
+	g.Expect(l.client.Delete(t.Context(), deployment)).To(Succeed())
+
+	requests := len(l.workload.Requests())
+	l.pass(40 * time.Minute)
+	l.reconcile(t)
+	g.Expect(l.workload.Requests()).To(HaveLen(requests), "not silent for long enough yet")
+
+	l.pass(10 * time.Minute)
+	l.reconcile(t)
+	g.Expect(l.Get(t.Context(), client.ObjectKeyFromObject(account), account)).To(Succeed())
+	g.Expect(l.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "the old one ended with its account")
+	g.Expect(hasReason(l.registration(t), fleetv1.AgentConnectedCondition, fleetv1.AgentSilentReason)).To(BeTrue(), "until it reports")
+}
