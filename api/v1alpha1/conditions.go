@@ -57,6 +57,12 @@ const (
 	DeletingCondition = "Deleting"
 )
 
+// FleetRegisteredCondition is on the CAPI Cluster, where Cluster API's own tools show
+// it. It repeats Ready of the registration, and is first written when that is True or
+// has a reason that somebody has to see to. Cluster API waits for it where the
+// Cluster's spec.availabilityGates name it.
+const FleetRegisteredCondition = "FleetRegistered"
+
 // Reasons of the Ready condition beside those it repeats.
 const (
 	// ReadyReason means that nothing is missing.

@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -140,4 +141,104 @@ func TestASilentAgentIsPutRightOnBothClusters(t *testing.T) {
 	g.Expect(l.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "the old one ended with its account")
 	g.Expect(hasReason(l.registration(t), fleetv1.AgentConnectedCondition, fleetv1.AgentSilentReason)).To(BeTrue(), "until it reports")
+}
+
+// fleetRegistered returns the Cluster's condition and its resource version.
+func (l *life) fleetRegistered(t *testing.T) (*metav1.Condition, string) {
+	t.Helper()
+	cluster := &clusterv1.Cluster{}
+	NewWithT(t).Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	return meta.FindStatusCondition(cluster.Status.Conditions, fleetv1.FleetRegisteredCondition), cluster.ResourceVersion
+}
+
+// eventsSoFar returns the events that were not returned before.
+func (l *life) eventsSoFar() []string {
+	var all []string
+	for {
+		select {
+		case event := <-l.events.Events:
+			all = append(all, event)
+		default:
+			return all
+		}
+	}
+}
+
+func TestTheClusterSaysWhetherItIsInFleet(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	condition, _ := l.fleetRegistered(t)
+	g.Expect(condition).To(BeNil(), "it merely waits so far")
+	g.Expect(l.eventsSoFar()).To(BeEmpty())
+
+	l.heartbeat(t)
+	l.reconcile(t)
+	condition, version := l.fleetRegistered(t)
+	g.Expect(condition).To(HaveField("Status", metav1.ConditionTrue))
+	joined := condition.LastTransitionTime
+	g.Expect(l.eventsSoFar()).To(ConsistOf(ContainSubstring("Normal JoinedFleet")))
+
+	l.pass(10 * time.Minute)
+	l.reconcile(t)
+	_, again := l.fleetRegistered(t)
+	g.Expect(again).To(Equal(version), "nothing changed, nothing is written")
+	g.Expect(l.eventsSoFar()).To(BeEmpty())
+
+	l.pass(time.Hour)
+	l.reconcile(t)
+	condition, _ = l.fleetRegistered(t)
+	g.Expect([]any{condition.Status, condition.Reason}).To(Equal([]any{metav1.ConditionFalse, fleetv1.AgentSilentReason}))
+	g.Expect(condition.LastTransitionTime.After(joined.Time)).To(BeTrue())
+	g.Expect(l.eventsSoFar()).To(ConsistOf(ContainSubstring("Warning AgentSilent")))
+}
+
+func TestTheClusterSaysAtOnceWhatKeepsItOut(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge-1-kubeconfig"}}
+	g.Expect(l.WithWatch.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"value":null}}`)))).To(Succeed())
+	for range 2 {
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	condition, _ := l.fleetRegistered(t)
+	g.Expect([]any{condition.Status, condition.Reason}).To(Equal([]any{metav1.ConditionFalse, fleetv1.KubeconfigKeyMissingReason}))
+	g.Expect(l.eventsSoFar()).To(ConsistOf(ContainSubstring("Warning KubeconfigKeyMissing")))
+}
+
+func TestThePausedClusterIsToldNothing(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	cluster := &clusterv1.Cluster{}
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	cluster.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+	g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	l.heartbeat(t)
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	condition, _ := l.fleetRegistered(t)
+	g.Expect(condition).To(BeNil())
+	g.Expect(l.eventsSoFar()).To(BeEmpty())
+}
+
+func TestTheClusterForgetsARegistrationThatIsNotMadeAnew(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	l.heartbeat(t)
+	l.reconcile(t)
+	reg := l.registration(t)
+	meta.SetStatusCondition(&reg.Status.Conditions, metav1.Condition{
+		Type: fleetv1.SelectedCondition, Status: metav1.ConditionFalse, Reason: fleetv1.LabelRemovedReason,
+	})
+	g.Expect(l.Status().Update(t.Context(), reg)).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), reg)).To(Succeed())
+
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	condition, _ := l.fleetRegistered(t)
+	g.Expect(condition).To(BeNil())
 }

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -68,6 +69,7 @@ const (
 )
 
 //+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+//+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters/status,verbs=patch
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=list;watch;delete;patch
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters,verbs=get;list;watch;create;delete
@@ -91,6 +93,8 @@ type Reconciler struct {
 	Tokens *token.Issuer
 	// Dialer reaches workload clusters.
 	Dialer *remote.Dialer
+	// Recorder records events on Clusters.
+	Recorder events.EventRecorder
 	// Clock is the time.
 	Clock clock.PassiveClock
 	// TokenDir is the folder of the agent's token file, as the agent sees it.
@@ -101,6 +105,7 @@ type Reconciler struct {
 
 	attempts attempts
 	written  written.Versions
+	clusters written.Versions // whose status was written
 
 	managementUID lazyUID
 }
@@ -196,7 +201,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 func (s *scope) lives() bool { return s.cluster != nil && s.cluster.DeletionTimestamp.IsZero() }
 
 // Reconcile carries one registration a step on.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil || s == nil {
 		return ctrl.Result{}, err
@@ -228,6 +233,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if writeErr := r.write(reportCtx, s, before); writeErr != nil {
 		return ctrl.Result{}, writeErr
 	}
+	if announceErr := r.announce(reportCtx, s, before); announceErr != nil {
+		return ctrl.Result{}, announceErr
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -243,6 +251,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 		if apierrors.IsNotFound(err) {
 			r.attempts.forget(key)
 			r.written.Forget(key)
+			r.clusters.Forget(key)
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)

@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -69,6 +70,7 @@ const managerNamespace = "capi-fleet-system"
 type management struct {
 	client.WithWatch
 	clock  *testclock.FakePassiveClock
+	events *events.FakeRecorder
 	writes []string
 	tokens int
 }
@@ -79,9 +81,9 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, clusterv1.AddToScheme, fleet.AddToScheme, fleetv1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
-	m := &management{clock: testclock.NewFakePassiveClock(epoch)}
+	m := &management{clock: testclock.NewFakePassiveClock(epoch), events: events.NewFakeRecorder(100)}
 	m.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&fleetv1.FleetRegistration{}, &fleet.Cluster{}).
+		WithStatusSubresource(&fleetv1.FleetRegistration{}, &fleet.Cluster{}, &clusterv1.Cluster{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				m.writes = append(m.writes, fmt.Sprintf("create %T", obj))
@@ -111,7 +113,7 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 		}).
 		Build()
 	return m, &Reconciler{
-		Client: m, APIReader: m, Clock: m.clock,
+		Client: m, APIReader: m, Clock: m.clock, Recorder: m.events,
 		Upstream: &upstream.Writer{Client: m, Reader: m, ManagerNamespace: managerNamespace},
 		Tokens:   &token.Issuer{Client: m, Clock: m.clock, Namespace: managerNamespace},
 		Dialer:   &remote.Dialer{},

@@ -26,6 +26,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -405,6 +406,13 @@ func (r *Reconciler) kubeconfig(ctx context.Context, s *scope) ([]byte, error) {
 // made anew while the Cluster is selected.
 func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.lives() {
+		announced := meta.FindStatusCondition(s.cluster.Status.Conditions, fleetv1.FleetRegisteredCondition) != nil
+		if announced && meta.IsStatusConditionFalse(s.registration.Status.Conditions, fleetv1.SelectedCondition) {
+			// Nothing makes it anew, so nothing would keep the Cluster's condition true.
+			if err := r.writeToCluster(ctx, s); err != nil {
+				return ctrl.Result{}, err
+			}
+		}
 		return ctrl.Result{}, r.removeFinalizer(ctx, s)
 	}
 	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -154,7 +155,7 @@ func ready(s *scope) *finding {
 			continue
 		}
 		f := &finding{reason: condition.Reason, message: condition.Message}
-		if !strings.HasPrefix(condition.Reason, "WaitingFor") {
+		if !merelyWaits(condition) {
 			return f
 		}
 		if waiting == nil {
@@ -212,4 +213,83 @@ func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetR
 	}
 	r.written.Note(reg)
 	return nil
+}
+
+// announce tells the owner of the Cluster, on the Cluster, how its registration
+// stands: by the condition FleetRegistered and, where that changes, by an event.
+func (r *Reconciler) announce(ctx context.Context, s *scope, before *fleetv1.FleetRegistration) error {
+	if !s.lives() {
+		return nil
+	}
+	if event := transition(before, s.registration); event != nil {
+		r.Recorder.Eventf(s.cluster, s.registration, event.kind, event.reason, "Register", "%s", event.note)
+	}
+	if r.clusters.NewerThan(s.cluster) {
+		return nil
+	}
+	condition := fleetRegistered(s)
+	if condition == nil {
+		return nil
+	}
+	return r.writeToCluster(ctx, s, *condition)
+}
+
+// fleetRegistered returns the Cluster's condition where it has to be written, else
+// nil.
+func fleetRegistered(s *scope) *metav1.Condition {
+	ready := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.ReadyCondition)
+	current := meta.FindStatusCondition(s.cluster.Status.Conditions, fleetv1.FleetRegisteredCondition)
+	if ready == nil || current == nil && merelyWaits(ready) {
+		return nil
+	}
+	condition := &metav1.Condition{
+		Type: fleetv1.FleetRegisteredCondition, Status: ready.Status, Reason: ready.Reason, Message: ready.Message,
+		LastTransitionTime: metav1.NewTime(s.now),
+	}
+	if current == nil || current.Status != condition.Status {
+		return condition
+	}
+	if current.Reason == condition.Reason && current.Message == condition.Message {
+		return nil
+	}
+	condition.LastTransitionTime = current.LastTransitionTime
+	return condition
+}
+
+// merelyWaits tells whether a condition is about something that comes by itself.
+func merelyWaits(condition *metav1.Condition) bool {
+	return condition.Status != metav1.ConditionTrue && strings.HasPrefix(condition.Reason, "WaitingFor")
+}
+
+// writeToCluster applies our conditions of the Cluster, or takes them away.
+func (r *Reconciler) writeToCluster(ctx context.Context, s *scope, conditions ...metav1.Condition) error {
+	status := &struct {
+		Conditions []metav1.Condition `json:"conditions,omitempty"`
+	}{conditions}
+	err := written.ApplyStatus(ctx, r.Client, s.cluster, status, upstream.FieldOwner, client.ForceOwnership)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.clusters.Note(s.cluster)
+	return nil
+}
+
+// clusterEvent is an event on a Cluster.
+type clusterEvent struct{ kind, reason, note string }
+
+// joinedReason is the reason of the event for a registration that became ready.
+const joinedReason = "JoinedFleet"
+
+// transition returns the event for what changed, or nil: joined, or a reason that
+// somebody has to see to. What merely waits is no event.
+func transition(before, after *fleetv1.FleetRegistration) *clusterEvent {
+	was := meta.FindStatusCondition(before.Status.Conditions, fleetv1.ReadyCondition)
+	is := meta.FindStatusCondition(after.Status.Conditions, fleetv1.ReadyCondition)
+	switch {
+	case is == nil, merelyWaits(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
+		return nil
+	case is.Status == metav1.ConditionTrue:
+		return &clusterEvent{corev1.EventTypeNormal, joinedReason, "The cluster is in Fleet, and its agent reports"}
+	}
+	return &clusterEvent{corev1.EventTypeWarning, is.Reason, is.Message}
 }

@@ -38,9 +38,10 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
-// keptConditions are the conditions of a Cluster that the cache keeps: those that
-// hint at a control plane which can be reached now.
+// keptConditions are the conditions of a Cluster that the cache keeps: ours, and
+// those that hint at a control plane which can be reached now.
 var keptConditions = []string{
+	fleetv1.FleetRegisteredCondition,
 	clusterv1.ClusterControlPlaneInitializedCondition,
 	clusterv1.ClusterControlPlaneAvailableCondition,
 	clusterv1.ClusterRemoteConnectionProbeCondition,

@@ -65,6 +65,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 			Denied:    opts.DeniedRanges,
 			UserAgent: capiremote.DefaultClusterAPIUserAgent(managerName),
 		},
+		Recorder:    mgr.GetEventRecorder(managerName),
 		Clock:       now,
 		TokenDir:    opts.AgentTokenDir,
 		WatchFilter: opts.WatchFilter,

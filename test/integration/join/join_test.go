@@ -20,7 +20,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -63,11 +65,17 @@ func TestLabelledClusterJoinsAndItsAgentDeploysABundle(t *testing.T) {
 		HaveField("Refused", BeEmpty()),
 	)), "the agent started once, and everything that it does is allowed")
 
+	cluster := &clusterv1.Cluster{}
+	g.Eventually(func(g Gomega) {
+		g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
+		g.Expect(meta.IsStatusConditionTrue(cluster.Status.Conditions, fleetv1.FleetRegisteredCondition)).To(BeTrue())
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+
 	status := suite.Status(t, lab, w)
 	inPlace, _ := status.Between(env.APIAnswers, env.CredentialInPlace)
 	registered, _ := status.Between(env.APIAnswers, env.Registered)
 	t.Logf("API answers ► in place %s, ► Ready %s; %d writes, %d objects", inPlace, registered, status.Writes, status.Objects)
-	g.Expect(status.Writes).To(BeNumerically("<=", 12))
+	g.Expect(status.Writes).To(BeNumerically("<=", 14))
 	g.Expect(status.Objects).To(BeNumerically("<=", 7))
 
 	for _, write := range kube.Writes(suite.ManagerEvents(t, lab, start)) {
