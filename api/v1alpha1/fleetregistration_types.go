@@ -42,10 +42,24 @@ type FleetRegistrationSpec struct {
 	// +required
 	SelectedBy SelectedBy `json:"selectedBy,omitempty,omitzero"`
 
+	// credentials says what credential the agent is given. A change counts from the
+	// next renewal on and needs no new pod.
+	// +optional
+	Credentials CredentialsSpec `json:"credentials,omitempty,omitzero"`
+
 	// agent holds what the agent's pod is made from. A change of any field here
 	// needs a new pod.
 	// +optional
 	Agent AgentSpec `json:"agent,omitempty,omitzero"`
+}
+
+// CredentialsSpec says what credential an agent is given.
+type CredentialsSpec struct {
+	// lifetime of the agent's token, from 1h to 8760h. The API server may grant less.
+	// The token is renewed between a third and a half of its life. Omitted means 72h.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="lifetime must be from 1h to 8760h"
+	Lifetime metav1.Duration `json:"lifetime,omitempty,omitzero"`
 }
 
 // FleetClusterReference names a Fleet Cluster.
@@ -224,6 +238,12 @@ type CredentialStatus struct {
 	// shorter life than was asked for.
 	// +optional
 	ExpirationTime metav1.Time `json:"expirationTime,omitempty,omitzero"`
+
+	// rotation is a hash of the annotation fleet.addons.cluster.x-k8s.io/rotate when
+	// the token was issued. Empty means that there was none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Rotation string `json:"rotation,omitempty"`
 }
 
 // FleetRegistration is one Cluster's membership in Fleet. It has the name and

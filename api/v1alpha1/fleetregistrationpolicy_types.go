@@ -45,6 +45,11 @@ type FleetRegistrationPolicySpec struct {
 	// kube-public.
 	// +optional
 	ManagementCluster ManagementClusterSource `json:"managementCluster,omitempty,omitzero"`
+
+	// credentials says what credential the agents are given. A change counts from the
+	// next renewal of each on.
+	// +optional
+	Credentials CredentialsSpec `json:"credentials,omitempty,omitzero"`
 }
 
 // ManagementClusterSource says where agents find the management cluster.

@@ -47,6 +47,10 @@ const (
 	// agent uninstalls such releases.
 	StartWithoutBundlesAnnotation = KeyPrefix + "start-without-bundles"
 
+	// RotateAnnotation on a FleetRegistration renews the agent's credential when its
+	// value changes, whatever the value is. It is heeded once a minute at most.
+	RotateAnnotation = KeyPrefix + "rotate"
+
 	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.
 	FleetRegistrationFinalizer = KeyPrefix + "registration"
 )

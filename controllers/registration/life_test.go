@@ -242,3 +242,44 @@ func TestTheClusterForgetsARegistrationThatIsNotMadeAnew(t *testing.T) {
 	condition, _ := l.fleetRegistered(t)
 	g.Expect(condition).To(BeNil())
 }
+
+func TestARotationIsAskedForByTheAnnotationAndHeededOnceAMinute(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	l.heartbeat(t)
+	l.reconcile(t)
+	ask := func(value string) {
+		reg := l.registration(t)
+		reg.Annotations = map[string]string{fleetv1.RotateAnnotation: value}
+		g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	}
+
+	l.pass(time.Hour / 2)
+	ask("now")
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+
+	ask("again")
+	result, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "not within a minute")
+	l.pass(result.RequeueAfter)
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-3"))
+
+	l.pass(time.Minute)
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-3"), "each value once")
+}
+
+func TestATokenIsAskedForWithTheLifetimeOfTheSpec(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	reg := l.registration(t)
+	reg.Spec.Credentials.Lifetime = metav1.Duration{Duration: 3 * time.Hour}
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	l.reconcile(t)
+	credential := l.registration(t).Status.Credential
+	g.Expect(credential.ExpirationTime.Sub(credential.IssuedTime.Time)).To(Equal(3 * time.Hour))
+}

@@ -76,14 +76,16 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		value = agent.Token(live)
 	}
 	if value == "" {
-		issued, err := r.Tokens.Issue(ctx, status.Namespace)
+		issued, err := r.Tokens.Issue(ctx, status.Namespace, s.registration.Spec.Credentials.Lifetime.Duration)
 		if err != nil {
 			s.credentialsValid = &finding{reason: fleetv1.TokenRequestFailedReason,
 				message: "The management cluster did not issue a token; look into the manager's log"}
 			return managementError{err}
 		}
 		value = issued.Value
-		credential = fleetv1.CredentialStatus{IssuedTime: metav1.NewTime(issued.Issued), ExpirationTime: metav1.NewTime(issued.Expires)}
+		credential = fleetv1.CredentialStatus{
+			IssuedTime: metav1.NewTime(issued.Issued), ExpirationTime: metav1.NewTime(issued.Expires), Rotation: rotation(s.registration),
+		}
 	}
 
 	note, err := write(ctx, workload, input, agent.Secret(input, value), live == nil)

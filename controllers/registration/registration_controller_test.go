@@ -100,7 +100,7 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 				m.tokens++
 				request := body.(*authenticationv1.TokenRequest)
 				request.Status = authenticationv1.TokenRequestStatus{
-					Token: fmt.Sprintf("token-%d", m.tokens), ExpirationTimestamp: metav1.NewTime(m.clock.Now().Add(72 * time.Hour)),
+					Token: fmt.Sprintf("token-%d", m.tokens), ExpirationTimestamp: metav1.NewTime(m.clock.Now().Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second)),
 				}
 				return nil
 			},

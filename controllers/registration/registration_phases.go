@@ -18,6 +18,8 @@ package registration
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -191,6 +193,7 @@ func pushInput(s *scope, revision string) decide.PushInput {
 		Now:             s.now,
 		RegistrationID:  s.registration.Spec.RegistrationID,
 		Revision:        revision,
+		Rotation:        rotation(s.registration),
 		Status:          &s.registration.Status,
 		CheckinInterval: s.registration.Spec.Agent.CheckinInterval.Duration,
 	}
@@ -198,6 +201,17 @@ func pushInput(s *scope, revision string) decide.PushInput {
 		in.LastSeen = s.fleetCluster.Status.Agent.LastSeen.Time
 	}
 	return in
+}
+
+// rotation returns a hash of the annotation that asks for a new credential, empty
+// where there is none. The annotation itself can be long.
+func rotation(reg *fleetv1.FleetRegistration) string {
+	asked, ok := reg.Annotations[fleetv1.RotateAnnotation]
+	if !ok {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(asked))
+	return hex.EncodeToString(sum[:8])
 }
 
 // hint changes when a new try is worthwhile at once.

@@ -263,6 +263,7 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 			RegistrationID: id,
 			FleetCluster:   fleetv1.FleetClusterReference(key),
 			SelectedBy:     *selection.By,
+			Credentials:    credentials(selection),
 			Agent:          agent,
 		},
 	}
@@ -311,6 +312,7 @@ func validID(id string) bool { return len(id) == idLength }
 func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
 	desired := reg.DeepCopy()
 	desired.Spec.SelectedBy = *selection.By
+	desired.Spec.Credentials = credentials(selection)
 	if decide.TakesAgentSettings(&reg.Status) {
 		agent, complete, err := r.agent(ctx, selection)
 		if err != nil {
@@ -358,6 +360,13 @@ func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (age
 		return agent, false, nil
 	}
 	return agent, err == nil && agent.Image != "", err
+}
+
+func credentials(selection decide.Selection) fleetv1.CredentialsSpec {
+	if selection.Policy == nil {
+		return fleetv1.CredentialsSpec{}
+	}
+	return selection.Policy.Spec.Credentials
 }
 
 // reportSelected writes the condition Selected where it changes. A new

@@ -586,3 +586,17 @@ func TestEventsOfOthersLeadToTheClusters(t *testing.T) {
 	g.Expect(e.namespaceToClusters(t.Context(), namespace(nil))).To(ConsistOf(mine))
 	g.Expect(e.allClusters(t.Context(), fleetConfig(""))).To(ConsistOf(mine, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(other)}))
 }
+
+func TestTheLifetimeOfCredentialsFollowsThePolicyAlsoForAConnectedAgent(t *testing.T) {
+	g := NewWithT(t)
+	policy := &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}}
+	policy.Spec.Credentials.Lifetime.Duration = 3 * time.Hour
+	connected := registered(with(condition(fleetv1.AgentConnectedCondition, metav1.ConditionTrue, fleetv1.AgentConnectedReason)))
+	for name, objects := range map[string][]client.Object{"new": {policy.DeepCopy()}, "connected": {policy.DeepCopy(), connected}} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, append(objects, cluster(register("true")), namespace(nil), fleetConfig(goodConfig))...)
+			e.reconcile(t)
+			g.Expect(e.registrationNow(t).Spec.Credentials.Lifetime.Duration).To(Equal(3 * time.Hour))
+		})
+	}
+}

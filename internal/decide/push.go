@@ -37,6 +37,8 @@ const (
 	NamespaceReplaced PushReason = "NamespaceReplaced"
 	// RevisionChanged means that the manifests differ from what was put in place.
 	RevisionChanged PushReason = "RevisionChanged"
+	// RotationAsked means that somebody asked for a new token.
+	RotationAsked PushReason = "RotationAsked"
 	// CredentialDue means that it is time for a new token.
 	CredentialDue PushReason = "CredentialDue"
 	// AgentSilent means that the heartbeat has not arrived for too long.
@@ -50,6 +52,8 @@ type PushInput struct {
 	RegistrationID string
 	// Revision of the manifests as they should be.
 	Revision string
+	// Rotation is a hash of the annotation that asks for a new token; empty means none.
+	Rotation string
 	// Status of the registration.
 	Status *fleetv1.FleetRegistrationStatus
 	// LastSeen is the newest heartbeat; zero means none yet.
@@ -65,6 +69,7 @@ var pushChecks = []struct {
 	{NotDeployed, func(in PushInput) bool { return in.Status.Agent.Revision == "" }},
 	{NamespaceReplaced, func(in PushInput) bool { return in.Status.Agent.NamespaceUID != in.Status.NamespaceUID }},
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
+	{RotationAsked, func(in PushInput) bool { return in.rotationAsked() && !in.Now.Before(in.rotationTime()) }},
 	{CredentialDue, CredentialIsDue},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
 }
@@ -84,11 +89,24 @@ func CredentialIsDue(in PushInput) bool { return !in.Now.Before(in.renewTime()) 
 
 // NextPush returns when Push will find something to do although nothing changed.
 func NextPush(in PushInput) time.Time {
-	renew, silent := in.renewTime(), in.silentTime()
-	if silent.Before(renew) {
-		return silent
+	next := in.renewTime()
+	if silent := in.silentTime(); silent.Before(next) {
+		next = silent
 	}
-	return renew
+	if in.rotationAsked() && in.rotationTime().Before(next) {
+		next = in.rotationTime()
+	}
+	return next
+}
+
+func (in PushInput) rotationAsked() bool {
+	return in.Rotation != "" && in.Rotation != in.Status.Credential.Rotation
+}
+
+// rotationTime is when the next request for a new token is heeded. Tenants may ask
+// as often as they like.
+func (in PushInput) rotationTime() time.Time {
+	return in.Status.Credential.IssuedTime.Add(time.Minute)
 }
 
 func (in PushInput) renewTime() time.Time {

@@ -49,14 +49,12 @@ type Issuer struct {
 	Client    client.Client
 	Clock     clock.PassiveClock
 	Namespace string
-	// Lifetime to ask for. Zero means 72 h. The API server may grant less.
-	Lifetime time.Duration
 }
 
-// Issue returns a new token of the service account name. Its expiry is what the
-// API server granted. Errors are the API server's, wrapped.
-func (i *Issuer) Issue(ctx context.Context, name string) (Token, error) {
-	lifetime := i.Lifetime
+// Issue returns a new token of the service account name. A lifetime of zero means
+// 72 h. The token's expiry is what the API server granted, which may be sooner.
+// Errors are the API server's, wrapped.
+func (i *Issuer) Issue(ctx context.Context, name string, lifetime time.Duration) (Token, error) {
 	if lifetime == 0 {
 		lifetime = defaultLifetime
 	}

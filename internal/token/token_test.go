@@ -58,7 +58,7 @@ func TestIssueReportsTheExpiryThatTheServerGranted(t *testing.T) {
 		request.Status = authenticationv1.TokenRequestStatus{Token: "t", ExpirationTimestamp: metav1.NewTime(now.Add(time.Hour))}
 		return nil
 	})
-	got, err := i.Issue(t.Context(), "cluster-a")
+	got, err := i.Issue(t.Context(), "cluster-a", 0)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(got).To(Equal(Token{Value: "t", Issued: now, Expires: now.Add(time.Hour)}))
 }
@@ -69,15 +69,14 @@ func TestIssueAsksForTheLifetimeThatItIsTold(t *testing.T) {
 		g.Expect(*request.Spec.ExpirationSeconds).To(BeEquivalentTo(600))
 		return nil
 	})
-	i.Lifetime = 10 * time.Minute
-	_, err := i.Issue(t.Context(), "cluster-a")
+	_, err := i.Issue(t.Context(), "cluster-a", 10*time.Minute)
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
 func TestIssueWrapsTheServersError(t *testing.T) {
 	g := NewWithT(t)
 	refused := errors.New("refused")
-	_, err := issuer(func(client.Object, *authenticationv1.TokenRequest) error { return refused }).Issue(t.Context(), "cluster-a")
+	_, err := issuer(func(client.Object, *authenticationv1.TokenRequest) error { return refused }).Issue(t.Context(), "cluster-a", 0)
 	g.Expect(err).To(MatchError(refused))
 }
 
