@@ -92,7 +92,7 @@ func TestVerbsReachTheRunningLab(t *testing.T) {
 	g.Expect(control.down).NotTo(BeClosed())
 	_, err = runVerb(t, "down", "--dir", dir)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(control.down).To(BeClosed())
+	g.Eventually(control.down).Should(BeClosed())
 }
 
 func TestOnlyTheOwnerReachesTheLab(t *testing.T) {

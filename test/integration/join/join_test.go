@@ -20,9 +20,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -64,12 +62,6 @@ func TestLabelledClusterJoinsAndItsAgentDeploysABundle(t *testing.T) {
 		HaveField("Deployed", ConsistOf("hello")),
 		HaveField("Refused", BeEmpty()),
 	)), "the agent started once, and everything that it does is allowed")
-
-	cluster := &clusterv1.Cluster{}
-	g.Eventually(func(g Gomega) {
-		g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
-		g.Expect(meta.IsStatusConditionTrue(cluster.Status.Conditions, fleetv1.FleetRegisteredCondition)).To(BeTrue())
-	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 
 	status := suite.Status(t, lab, w)
 	inPlace, _ := status.Between(env.APIAnswers, env.CredentialInPlace)

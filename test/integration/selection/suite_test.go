@@ -195,6 +195,9 @@ func managerWrites(t *testing.T, since kube.Mark, namespace string) []string {
 	for _, event := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
 		if concerns(event, namespace) {
 			write := strings.TrimSuffix(fmt.Sprintf("%s %s/%s", event.Verb, event.Resource, event.Subresource), "/")
+			if event.Group == clusterv1.GroupVersion.Group {
+				write = "tell the Cluster"
+			}
 			if event.Code >= http.StatusMultipleChoices {
 				write += fmt.Sprintf(" (%d)", event.Code)
 			}

@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -85,10 +86,18 @@ func AddCluster(t *testing.T, lab *env.Lab, name string, opts env.ClusterOptions
 	return workload
 }
 
-// EventuallyReady waits until the cluster's registration is Ready and returns it.
+// EventuallyReady waits until the cluster's registration is Ready, and its Cluster was
+// told so, which is the last write. It returns the registration.
 func EventuallyReady(t *testing.T, lab *env.Lab, workload *env.Workload) *fleetv1.FleetRegistration {
 	t.Helper()
-	return EventuallyCondition(t, lab, workload, fleetv1.ReadyCondition, metav1.ConditionTrue, fleetv1.ReadyReason)
+	g := NewWithT(t)
+	registration := EventuallyCondition(t, lab, workload, fleetv1.ReadyCondition, metav1.ConditionTrue, fleetv1.ReadyReason)
+	g.Eventually(func(g Gomega) {
+		cluster := &clusterv1.Cluster{}
+		g.Expect(lab.Client.Get(t.Context(), workload.Key(), cluster)).To(Succeed())
+		g.Expect(meta.IsStatusConditionTrue(cluster.Status.Conditions, fleetv1.FleetRegisteredCondition)).To(BeTrue())
+	}).WithTimeout(Patience).WithPolling(Poll).Should(Succeed())
+	return registration
 }
 
 // EventuallyCondition waits until a condition of the cluster's registration has a status
