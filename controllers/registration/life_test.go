@@ -283,3 +283,69 @@ func TestATokenIsAskedForWithTheLifetimeOfTheSpec(t *testing.T) {
 	credential := l.registration(t).Status.Credential
 	g.Expect(credential.ExpirationTime.Sub(credential.IssuedTime.Time)).To(Equal(3 * time.Hour))
 }
+
+func TestAChangeOfManifestsKeepsTheTokenUnlessItIsDue(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	change := func(image string) {
+		reg := l.registration(t)
+		reg.Spec.Agent.Image = image
+		g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+		l.heartbeat(t)
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	change("agent:v2")
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+	l.pass(60 * time.Hour)
+	change("agent:v3")
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "in one visit")
+}
+
+func TestAnAgentThatAnotherManagementClusterTookOverIsLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+	g.Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+fleetv1.NamespaceUIDAnnotation+`":"of-another-management-cluster"}}}`)))).To(Succeed())
+	writes := len(l.workload.Writes())
+
+	l.pass(time.Hour)
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.MovedAwayReason)).To(BeTrue())
+	g.Expect(l.workload.Writes()).To(HaveLen(writes))
+	g.Expect(l.tokens).To(Equal(1), "nothing is minted for it")
+}
+
+func TestAFleetClusterInTheWayIsTriedToBeCreatedOnce(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	theirs := fleetClusterOf(reg)
+	m, r := newManagement(t, livingCluster(), reg, theirs)
+	for range 3 {
+		_, err := r.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Expect(hasReason(m.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.FleetClusterForeignReason)).To(BeTrue())
+	g.Expect(m.writes).To(ConsistOf("create *fleet.Cluster"))
+}
+
+func TestTheFirstAnswerOfAnEndpointStartsTheDelaysAnew(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	s := newScope()
+	s.cluster = &clusterv1.Cluster{}
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, s.cluster)).To(Succeed())
+	s.attempt.failures = 5
+
+	g.Expect(l.reconciler.probe(t.Context(), s)).To(Succeed())
+	g.Expect(s.attempt.failures).To(BeZero())
+
+	s.attempt.failures = 5
+	g.Expect(l.reconciler.probe(t.Context(), s)).To(Succeed())
+	g.Expect(s.attempt.failures).To(Equal(5), "only the first")
+}
