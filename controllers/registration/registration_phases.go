@@ -264,8 +264,13 @@ func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why
 		// What the agent lacks may be on the management cluster.
 		in := s.upstreamInput()
 		in.LookFirst = true
-		if _, err := r.ensureUpstream(ctx, s, in); err != nil || !s.fleetClusterReady.ok {
-			return errors.Join(errNotYet, err)
+		if _, err := r.ensureUpstream(ctx, s, in); err != nil {
+			// The finding says to look into the log, and a visit's error ends here.
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to look after the objects on the management cluster")
+			return err
+		}
+		if !s.fleetClusterReady.ok {
+			return errNotYet
 		}
 		input = r.agentInput(s)
 	}

@@ -122,12 +122,9 @@ func (w *Writer) ensureFleetCluster(ctx context.Context, r Registration) (*fleet
 // fleetCluster reads and judges the Fleet Cluster of that name. It returns nil where
 // there is none, and a *Refusal where it is not ours to write.
 func (w *Writer) fleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
-	live := &fleet.Cluster{}
-	if err := w.Reader.Get(ctx, r.FleetCluster, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
+	live, err := w.readFleetCluster(ctx, r)
+	if err != nil || live == nil {
+		return nil, err
 	}
 	switch {
 	case !live.DeletionTimestamp.IsZero():
@@ -136,10 +133,29 @@ func (w *Writer) fleetCluster(ctx context.Context, r Registration) (*fleet.Clust
 	case !r.ours(live):
 		return nil, &Refusal{fleetv1.FleetClusterForeignReason,
 			fmt.Sprintf("Fleet Cluster %s exists and is not ours; delete or rename it", r.FleetCluster)}
-	case live.Labels[fleet.ClusterManagementLabel] != ManagementLabelValue:
+	case handedOver(live):
 		return nil, labelRemoved(r)
 	}
 	return live, nil
+}
+
+// readFleetCluster reads the Fleet Cluster of that name, whosever it is. It returns
+// nil where there is none.
+func (w *Writer) readFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
+	live := &fleet.Cluster{}
+	if err := w.Reader.Get(ctx, r.FleetCluster, live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
+	}
+	return live, nil
+}
+
+// handedOver tells whether a Fleet Cluster does not carry our value of Fleet's
+// management label: whoever took it off took the Fleet Cluster over.
+func handedOver(cluster client.Object) bool {
+	return cluster.GetLabels()[fleet.ClusterManagementLabel] != ManagementLabelValue
 }
 
 func labelRemoved(r Registration) *Refusal {
@@ -238,14 +254,11 @@ func (w *Writer) setStatusNamespace(ctx context.Context, cluster *fleet.Cluster,
 // Exists tells whether our Fleet Cluster is there, read without a cache. It
 // returns a *Refusal where one is there that is no longer ours to write.
 func (w *Writer) Exists(ctx context.Context, r Registration) (bool, error) {
-	live := &fleet.Cluster{}
-	if err := w.Reader.Get(ctx, r.FleetCluster, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
+	live, err := w.readFleetCluster(ctx, r)
+	if err != nil || live == nil {
+		return false, err
 	}
-	if r.ours(live) && live.Labels[fleet.ClusterManagementLabel] != ManagementLabelValue {
+	if r.ours(live) && handedOver(live) {
 		return true, labelRemoved(r)
 	}
 	return r.ours(live) && live.DeletionTimestamp.IsZero(), nil
@@ -258,11 +271,8 @@ func (w *Writer) Exists(ctx context.Context, r Registration) (bool, error) {
 // and a Fleet Cluster that was handed to someone else.
 func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (waitingFor string, err error) {
 	cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}}
-	handedOver := func(obj client.Object) bool {
-		return obj.GetLabels()[fleet.ClusterManagementLabel] != ManagementLabelValue
-	}
 	if r.Namespace == "" {
-		if err := w.nameNamespace(ctx, r, handedOver); err != nil {
+		if err := w.nameNamespace(ctx, r); err != nil {
 			return "", err
 		}
 	}
@@ -303,15 +313,12 @@ func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (wait
 
 // nameNamespace lets Fleet find the cluster namespace of a registration that broke
 // off before its Fleet Cluster named it, so that both go. We may not delete any.
-func (w *Writer) nameNamespace(ctx context.Context, r Registration, keep func(client.Object) bool) error {
-	cluster := &fleet.Cluster{}
-	if err := w.Reader.Get(ctx, r.FleetCluster, cluster); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
+func (w *Writer) nameNamespace(ctx context.Context, r Registration) error {
+	cluster, err := w.readFleetCluster(ctx, r)
+	if err != nil || cluster == nil {
+		return err
 	}
-	if !r.ours(cluster) || keep(cluster) || !cluster.DeletionTimestamp.IsZero() || cluster.Status.Namespace != "" {
+	if !r.ours(cluster) || handedOver(cluster) || !cluster.DeletionTimestamp.IsZero() || cluster.Status.Namespace != "" {
 		return nil
 	}
 	for _, name := range r.names() {
