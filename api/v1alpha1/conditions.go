@@ -103,6 +103,14 @@ const (
 	// NamespaceTerminatingReason means that a namespace which has to hold our
 	// objects is being deleted.
 	NamespaceTerminatingReason = "NamespaceTerminating"
+
+	// AdoptionBlockedReason means that the Fleet Cluster of that name would be adopted,
+	// but another tool still manages it.
+	AdoptionBlockedReason = "AdoptionBlocked"
+
+	// WaitingForAdoptionReason means that Fleet is still taking away what it manages
+	// its own agent with.
+	WaitingForAdoptionReason = "WaitingForAdoption"
 )
 
 // Reasons of the WorkloadReachable condition.
@@ -238,6 +246,10 @@ const (
 	// TokenRequestFailedReason means that the management cluster did not issue a
 	// token.
 	TokenRequestFailedReason = "TokenRequestFailed"
+
+	// TokenRejectedReason means that the management cluster does not accept a token
+	// that it has just issued. It was not given to the agent.
+	TokenRejectedReason = "TokenRejected"
 )
 
 // Reasons of the AgentConnected condition. It has WaitingForAgent too.
@@ -301,6 +313,13 @@ const (
 
 	// WaitingForFleetReason means that Fleet is taking away the cluster namespace.
 	WaitingForFleetReason = "WaitingForFleet"
+
+	// StoppingAgentReason means that the agent is being stopped before anything that it
+	// could take as a reason to uninstall workloads.
+	StoppingAgentReason = "StoppingAgent"
+
+	// UninstallingReason means that the agent is uninstalling what it deployed.
+	UninstallingReason = "UninstallingWorkloads"
 )
 
 // InternalErrorReason means an error that says nothing to a user. Look into the

@@ -47,11 +47,70 @@ type FleetRegistrationSpec struct {
 	// +optional
 	Credentials CredentialsSpec `json:"credentials,omitempty,omitzero"`
 
+	// adoption says whether a cluster that Fleet registered by itself is taken over.
+	// Omitted means Never.
+	// +optional
+	Adoption AdoptionMode `json:"adoption,omitempty"`
+
+	// deletion says what becomes of the workload cluster when its Cluster opts out.
+	// +optional
+	Deletion DeletionSpec `json:"deletion,omitempty,omitzero"`
+
 	// agent holds what the agent's pod is made from. A change of any field here
 	// needs a new pod.
 	// +optional
 	Agent AgentSpec `json:"agent,omitempty,omitzero"`
 }
+
+// AdoptionMode says whether a cluster that Fleet registered by itself, or that an
+// earlier provider had it register, is taken over.
+// +kubebuilder:validation:Enum=Never;Adopt
+type AdoptionMode string
+
+const (
+	// AdoptionNever leaves such a cluster alone and says so.
+	AdoptionNever AdoptionMode = "Never"
+	// AdoptionAdopt takes it over with its Fleet Cluster, its cluster namespace and
+	// everything that is deployed.
+	AdoptionAdopt AdoptionMode = "Adopt"
+)
+
+// DeletionSpec says what becomes of the workload cluster when its Cluster opts out
+// of Fleet and lives on. The deletion of the Cluster is not governed by it.
+type DeletionSpec struct {
+	// workloads says what becomes of what Fleet deployed: Orphan leaves it running,
+	// Uninstall lets the agent uninstall it. Omitted means Orphan. A Cluster whose label
+	// was removed, and not set to "false", is always left with its workloads.
+	// +optional
+	Workloads WorkloadsDeletion `json:"workloads,omitempty"`
+
+	// agent says what becomes of the agent's objects: Remove takes them away, Keep
+	// leaves them with the Deployment at 0 replicas. Omitted means Remove.
+	// +optional
+	Agent AgentDeletion `json:"agent,omitempty"`
+}
+
+// WorkloadsDeletion says what becomes of deployed bundles.
+// +kubebuilder:validation:Enum=Orphan;Uninstall
+type WorkloadsDeletion string
+
+const (
+	// WorkloadsOrphan leaves what is deployed running.
+	WorkloadsOrphan WorkloadsDeletion = "Orphan"
+	// WorkloadsUninstall lets the agent uninstall it.
+	WorkloadsUninstall WorkloadsDeletion = "Uninstall"
+)
+
+// AgentDeletion says what becomes of an agent's objects.
+// +kubebuilder:validation:Enum=Remove;Keep
+type AgentDeletion string
+
+const (
+	// AgentRemove takes the agent's objects away.
+	AgentRemove AgentDeletion = "Remove"
+	// AgentKeep leaves them, with the Deployment at 0 replicas.
+	AgentKeep AgentDeletion = "Keep"
+)
 
 // CredentialsSpec says what credential an agent is given.
 type CredentialsSpec struct {
@@ -223,7 +282,8 @@ type AgentStatus struct {
 	// +optional
 	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
 
-	// pushedTime is when the agent's objects were last written.
+	// pushedTime is when the agent's objects were last written, or last found to be in
+	// place.
 	// +optional
 	PushedTime metav1.Time `json:"pushedTime,omitempty,omitzero"`
 }
@@ -238,6 +298,11 @@ type CredentialStatus struct {
 	// shorter life than was asked for.
 	// +optional
 	ExpirationTime metav1.Time `json:"expirationTime,omitempty,omitzero"`
+
+	// serviceAccountUID is the UID of the service account that the token is for: the
+	// token ends with it. Empty means that it is not known.
+	// +optional
+	ServiceAccountUID types.UID `json:"serviceAccountUID,omitempty"`
 
 	// rotation is a hash of the annotation fleet.addons.cluster.x-k8s.io/rotate when
 	// the token was issued. Empty means that there was none.

@@ -50,6 +50,16 @@ type FleetRegistrationPolicySpec struct {
 	// next renewal of each on.
 	// +optional
 	Credentials CredentialsSpec `json:"credentials,omitempty,omitzero"`
+
+	// adoption says whether clusters that Fleet registered by itself are taken over.
+	// Omitted means Never.
+	// +optional
+	Adoption AdoptionMode `json:"adoption,omitempty"`
+
+	// deletion says what becomes of a workload cluster whose Cluster opts out. A change
+	// counts at once for every registration of the policy.
+	// +optional
+	Deletion DeletionSpec `json:"deletion,omitempty,omitzero"`
 }
 
 // ManagementClusterSource says where agents find the management cluster.

@@ -51,6 +51,25 @@ const (
 	// value changes, whatever the value is. It is heeded once a minute at most.
 	RotateAnnotation = KeyPrefix + "rotate"
 
+	// TakeOverAnnotation on a FleetRegistration, set to the UID of the cluster namespace
+	// in status.namespaceUID, lets it take over an agent of another registration: one
+	// that is gone (ForeignAgent), that of the management cluster from which it was
+	// taken over before (MovedAway), or one that has registered the same workload cluster
+	// (AlreadyRegistered). It never lets releases be uninstalled.
+	TakeOverAnnotation = KeyPrefix + "take-over"
+
+	// OrphanLabel is "true" on a Fleet Cluster of ours whose FleetRegistration is gone,
+	// and on its cluster namespace.
+	OrphanLabel = KeyPrefix + "orphan"
+
+	// AdoptingAnnotation on a Fleet Cluster says that it was taken over from Fleet's own
+	// registration, which may still be at work on it.
+	AdoptingAnnotation = KeyPrefix + "adopting"
+
+	// LeftAnnotation on the agent's Secret and Deployment in a workload cluster says
+	// that their registration ended and left them there, stopped: they are nobody's.
+	LeftAnnotation = KeyPrefix + "left"
+
 	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.
 	FleetRegistrationFinalizer = KeyPrefix + "registration"
 )

@@ -54,6 +54,10 @@ const (
 	// the bodies of requests and answers, and with them tokens and kubeconfigs.
 	maxVerbosity = 7
 
+	// minTokenLifetime is the shortest life that API servers grant a token (Kubernetes,
+	// validation of TokenRequest).
+	minTokenLifetime = 10 * time.Minute
+
 	// maxImageLength is the limit of the API for the agent's image.
 	maxImageLength = 512
 )
@@ -97,6 +101,14 @@ type Options struct {
 	// AgentTokenDir is the directory of the agent's token file, as the agent sees
 	// it. A "{namespace}" in it stands for the cluster namespace.
 	AgentTokenDir string
+
+	// MaxTokenLifetime is the longest life that is asked for with an agent's token.
+	// Zero sets no limit.
+	MaxTokenLifetime time.Duration
+
+	// WorkloadResyncInterval is the time after which the agent's objects in a workload
+	// cluster are looked at although nothing calls for it. Zero means never.
+	WorkloadResyncInterval time.Duration
 
 	// RegistrationConcurrency is the number of registrations handled at once.
 	RegistrationConcurrency int
@@ -193,6 +205,10 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 		"Time between two heartbeats of an agent where Fleet's configuration does not say. 0 leaves it to the agent.")
 	fs.StringVar(&o.AgentTokenDir, "agent-token-dir", agent.DefaultTokenDir,
 		"Directory of the token file as the agent sees it. {namespace} in it stands for the cluster namespace.")
+	fs.DurationVar(&o.MaxTokenLifetime, "max-token-lifetime", 0,
+		"Longest life that is asked for with an agent's token, whatever a policy says, at least 10m. 0 sets no limit.")
+	fs.DurationVar(&o.WorkloadResyncInterval, "workload-resync-interval", 10*time.Hour,
+		"Time after which the agent's objects in a workload cluster are looked at although nothing calls for it, a tenth more or less at random. 0 turns it off.")
 	fs.IntVar(&o.RegistrationConcurrency, "registration-concurrency", 50,
 		"Number of registrations handled at once.")
 	fs.IntVar(&o.SelectionConcurrency, "selection-concurrency", 10,
@@ -253,6 +269,12 @@ func (o *Options) complete() error {
 	}
 	if o.AgentCheckinInterval < 0 {
 		failf("--agent-checkin-interval: must not be negative, is %v", o.AgentCheckinInterval)
+	}
+	if o.MaxTokenLifetime != 0 && o.MaxTokenLifetime < minTokenLifetime {
+		failf("--max-token-lifetime: must be 0 or at least %v, is %v", minTokenLifetime, o.MaxTokenLifetime)
+	}
+	if o.WorkloadResyncInterval != 0 && o.WorkloadResyncInterval < time.Minute {
+		failf("--workload-resync-interval: must be 0 or at least 1m, is %v", o.WorkloadResyncInterval)
 	}
 	if o.leaderElectRetryPeriod <= 0 {
 		failf("--leader-elect-retry-period: must be more than 0, is %v", o.leaderElectRetryPeriod)

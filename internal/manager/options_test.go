@@ -146,6 +146,8 @@ func TestWrongFlagsAreRefusedInOneLine(t *testing.T) {
 		"concurrency":           {[]string{"--registration-concurrency=0"}, []string{"--registration-concurrency"}},
 		"selection concurrency": {[]string{"--selection-concurrency=-1"}, []string{"--selection-concurrency"}},
 		"check-in interval":     {[]string{"--agent-checkin-interval=-1s"}, []string{"--agent-checkin-interval"}},
+		"token lifetime":        {[]string{"--max-token-lifetime=9m"}, []string{"--max-token-lifetime"}},
+		"resync":                {[]string{"--workload-resync-interval=-1h"}, []string{"--workload-resync-interval"}},
 		"image":                 {[]string{"--agent-image=a b"}, []string{"--agent-image"}},
 		"long image":            {[]string{"--agent-image=" + strings.Repeat("a", 513)}, []string{"--agent-image"}},
 		"token directory":       {[]string{"--agent-token-dir=tokens"}, []string{"--agent-token-dir"}},

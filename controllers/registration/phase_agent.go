@@ -28,21 +28,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/secret"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/metrics"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
-	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 const (
@@ -57,77 +53,7 @@ const (
 	// probeTimeout bounds the first connection to an endpoint. One that drops packets
 	// instead of refusing them holds a worker for as long.
 	probeTimeout = 2 * time.Second
-
-	// refusedRetry is how often we look again at an object in our way.
-	refusedRetry = 30 * time.Second
 )
-
-// reconcileUpstream makes the objects on the management cluster.
-func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Result, error) {
-	reg := s.registration
-	if placed := reg.Status.Namespace != "" && isTrue(reg, fleetv1.FleetClusterReadyCondition); placed {
-		if s.fleetCluster != nil {
-			return ctrl.Result{}, nil
-		}
-		// Deleted, handed over, or not in the cache yet.
-		exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
-		if err == nil && exists {
-			return ctrl.Result{}, nil
-		}
-		if err != nil {
-			return refusedUpstream(s, err)
-		}
-		// It is gone, and its namespace with it. That is written down before anything is
-		// made anew, or a crash could leave the old namespace's UID in the status for good.
-		s.fleetClusterReady = &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The Fleet Cluster is gone and is made anew"}
-		return ctrl.Result{RequeueAfter: time.Second}, nil
-	}
-
-	return r.ensureUpstream(ctx, s, s.upstreamInput())
-}
-
-func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
-	placed, err := r.Upstream.Ensure(ctx, in, func(namespace string) bool {
-		return r.namespaceTaken(ctx, s, namespace)
-	})
-	if err != nil {
-		return refusedUpstream(s, err)
-	}
-	s.registration.Status.Namespace, s.registration.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
-	s.fleetClusterReady = &finding{ok: true, reason: fleetv1.FleetClusterCreatedReason}
-	return ctrl.Result{}, nil
-}
-
-func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
-	var refusal *upstream.Refusal
-	if !errors.As(err, &refusal) {
-		s.fleetClusterReady = internalError()
-		return ctrl.Result{}, err
-	}
-	s.fleetClusterReady = &finding{reason: refusal.Reason, message: refusal.Message}
-	switch refusal.Reason {
-	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason:
-		// Fleet is at work and soon done.
-		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, youngRetryCap)}, nil
-	}
-	return ctrl.Result{RequeueAfter: refusedRetry}, nil
-}
-
-// namespaceTaken tells whether another registration holds a cluster namespace.
-// The index is the cache's; what it does not show yet is found by the create.
-func (r *Reconciler) namespaceTaken(ctx context.Context, s *scope, namespace string) bool {
-	list := &fleetv1.FleetRegistrationList{}
-	if err := r.Client.List(ctx, list, client.MatchingFields{clusterNamespaceIndex: namespace}); err != nil {
-		// A name that is held is found to be by the annotations of its namespace.
-		return false
-	}
-	for i := range list.Items {
-		if list.Items[i].UID != s.registration.UID {
-			return true
-		}
-	}
-	return false
-}
 
 // reconcileAgent visits the workload cluster if there is a reason to.
 func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result, error) {
@@ -418,79 +344,6 @@ func (r *Reconciler) kubeconfig(ctx context.Context, s *scope) ([]byte, error) {
 		return nil, refused
 	}
 	return kubeconfig, nil
-}
-
-// reconcileDelete takes the registration away. If the Cluster lives, somebody
-// deleted our object and nothing else: it goes, all else stays, and the object is
-// made anew while the Cluster is selected.
-func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if s.lives() {
-		announced := meta.FindStatusCondition(s.cluster.Status.Conditions, fleetv1.FleetRegisteredCondition) != nil
-		if announced && meta.IsStatusConditionFalse(s.registration.Status.Conditions, fleetv1.SelectedCondition) {
-			// Nothing makes it anew, so nothing would keep the Cluster's condition true.
-			if err := r.writeToCluster(ctx, s); err != nil {
-				return ctrl.Result{}, err
-			}
-		}
-		return ctrl.Result{}, r.removeFinalizer(ctx, s)
-	}
-	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
-		r.removeAgent(ctx, s)
-	}
-	abandon := s.now.Sub(s.registration.DeletionTimestamp.Time) > fleetDeletionTimeout
-	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), abandon)
-	if err != nil {
-		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
-		return ctrl.Result{}, err
-	}
-	if waitingFor != "" {
-		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
-		return ctrl.Result{RequeueAfter: time.Second}, nil
-	}
-	return ctrl.Result{}, r.removeFinalizer(ctx, s)
-}
-
-// fleetDeletionTimeout is how long Fleet is given to delete the cluster namespace
-// before the agent's account goes all the same.
-const fleetDeletionTimeout = 2 * time.Minute
-
-// removalTimeout bounds that attempt, and leaves time for what comes after it.
-const removalTimeout = 20 * time.Second
-
-// removeAgent makes one attempt to take the agent out of a workload cluster that
-// is about to go. What comes of it changes nothing.
-func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
-	log := ctrl.LoggerFrom(ctx)
-	if s.registration.Status.Agent.Revision == "" {
-		return
-	}
-	kubeconfig, err := r.kubeconfig(ctx, s)
-	if err != nil {
-		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
-		return
-	}
-	workload, err := r.Dialer.Connect(kubeconfig)
-	if err != nil {
-		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
-		return
-	}
-	defer workload.Close()
-	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
-	defer cancel()
-	if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
-		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
-	}
-}
-
-func (r *Reconciler) removeFinalizer(ctx context.Context, s *scope) error {
-	reg := s.registration
-	before := reg.DeepCopy()
-	controllerutil.RemoveFinalizer(reg, fleetv1.FleetRegistrationFinalizer)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer of FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
-	}
-	return nil
 }
 
 func internalError() *finding {

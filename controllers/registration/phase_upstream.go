@@ -1,0 +1,99 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+// refusedRetry is how often we look again at an object in our way.
+const refusedRetry = 30 * time.Second
+
+// reconcileUpstream makes the objects on the management cluster.
+func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Result, error) {
+	reg := s.registration
+	if placed := reg.Status.Namespace != "" && isTrue(reg, fleetv1.FleetClusterReadyCondition); placed {
+		if s.fleetCluster != nil {
+			return ctrl.Result{}, nil
+		}
+		// Deleted, handed over, or not in the cache yet.
+		exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
+		if err == nil && exists {
+			return ctrl.Result{}, nil
+		}
+		if err != nil {
+			return refusedUpstream(s, err)
+		}
+		// It is gone, and its namespace with it. That is written down before anything is
+		// made anew, or a crash could leave the old namespace's UID in the status for good.
+		s.fleetClusterReady = &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The Fleet Cluster is gone and is made anew"}
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+
+	return r.ensureUpstream(ctx, s, s.upstreamInput())
+}
+
+func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
+	placed, err := r.Upstream.Ensure(ctx, in, func(namespace string) bool {
+		return r.namespaceTaken(ctx, s, namespace)
+	})
+	if err != nil {
+		return refusedUpstream(s, err)
+	}
+	s.registration.Status.Namespace, s.registration.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
+	s.fleetClusterReady = &finding{ok: true, reason: fleetv1.FleetClusterCreatedReason}
+	return ctrl.Result{}, nil
+}
+
+func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
+	var refusal *upstream.Refusal
+	if !errors.As(err, &refusal) {
+		s.fleetClusterReady = internalError()
+		return ctrl.Result{}, err
+	}
+	s.fleetClusterReady = &finding{reason: refusal.Reason, message: refusal.Message}
+	switch refusal.Reason {
+	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason:
+		// Fleet is at work and soon done.
+		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, youngRetryCap)}, nil
+	}
+	return ctrl.Result{RequeueAfter: refusedRetry}, nil
+}
+
+// namespaceTaken tells whether another registration holds a cluster namespace.
+// The index is the cache's; what it does not show yet is found by the create.
+func (r *Reconciler) namespaceTaken(ctx context.Context, s *scope, namespace string) bool {
+	list := &fleetv1.FleetRegistrationList{}
+	if err := r.Client.List(ctx, list, client.MatchingFields{clusterNamespaceIndex: namespace}); err != nil {
+		// A name that is held is found to be by the annotations of its namespace.
+		return false
+	}
+	for i := range list.Items {
+		if list.Items[i].UID != s.registration.UID {
+			return true
+		}
+	}
+	return false
+}
