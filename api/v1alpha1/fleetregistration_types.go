@@ -85,7 +85,8 @@ type DeletionSpec struct {
 	Workloads WorkloadsDeletion `json:"workloads,omitempty"`
 
 	// agent says what becomes of the agent's objects: Remove takes them away, Keep
-	// leaves them with the Deployment at 0 replicas. Omitted means Remove.
+	// leaves them, but for the credential, with the Deployment at 0 replicas. Omitted
+	// means Remove.
 	// +optional
 	Agent AgentDeletion `json:"agent,omitempty"`
 }
@@ -108,7 +109,7 @@ type AgentDeletion string
 const (
 	// AgentRemove takes the agent's objects away.
 	AgentRemove AgentDeletion = "Remove"
-	// AgentKeep leaves them, with the Deployment at 0 replicas.
+	// AgentKeep leaves them, but for the credential, with the Deployment at 0 replicas.
 	AgentKeep AgentDeletion = "Keep"
 )
 

@@ -66,10 +66,6 @@ const (
 	// registration, which may still be at work on it.
 	AdoptingAnnotation = KeyPrefix + "adopting"
 
-	// LeftAnnotation on the agent's Secret and Deployment in a workload cluster says
-	// that their registration ended and left them there, stopped: they are nobody's.
-	LeftAnnotation = KeyPrefix + "left"
-
 	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.
 	FleetRegistrationFinalizer = KeyPrefix + "registration"
 )

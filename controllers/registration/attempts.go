@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
 const (
@@ -37,7 +39,7 @@ const (
 )
 
 // attempts remembers when which workload cluster was tried, so that events in
-// between do not lead to a dial. It is lost with the process, which costs one
+// between do not lead to a dial, and when its agent was last seen. It is lost with the process, which costs one
 // early dial for each cluster that did not answer.
 type attempts struct {
 	mu    sync.Mutex
@@ -55,6 +57,10 @@ type attempt struct {
 	answered time.Time
 	// nextSlow is when the Secret is read although the endpoint does not answer.
 	nextSlow time.Time
+	// reporting is the UID of the Fleet Cluster on which a heartbeat was last seen, and
+	// seen the newest one there.
+	reporting types.UID
+	seen      time.Time
 }
 
 func (a *attempts) get(key types.NamespacedName) *attempt {
@@ -73,6 +79,18 @@ func (a *attempts) forget(key types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.byKey, key)
+}
+
+// heartbeat returns the newest heartbeat that was ever seen on the Fleet Cluster; zero
+// means none. Fleet's controller writes the whole status and can set it back.
+func (a *attempt) heartbeat(cluster *fleet.Cluster) time.Time {
+	if a.reporting != cluster.UID {
+		a.reporting, a.seen = cluster.UID, time.Time{}
+	}
+	if now := cluster.Status.Agent.LastSeen.Time; now.After(a.seen) {
+		a.seen = now
+	}
+	return a.seen
 }
 
 // wait returns how long the next try has to wait; zero means that it is due. A

@@ -68,8 +68,13 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 
+	if hasReason(reg, fleetv1.AgentDeployedCondition, fleetv1.MovedAwayReason) && !takesOver(reg) {
+		// Only a person can say that it is ours again.
+		return ctrl.Result{}, nil
+	}
+
 	input := r.agentInput(s)
-	push := pushInput(s, agent.Revision(input))
+	push := r.pushInput(s, agent.Revision(input))
 	why := decide.Push(push)
 	if why == "" {
 		return sooner(ctrl.Result{}, decide.NextPush(push).Sub(s.now)), nil
@@ -91,7 +96,7 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), r.retryCap(s))}, nil
 	}
 	s.attempt.failures = 0
-	after := pushInput(s, agent.Revision(input))
+	after := r.pushInput(s, agent.Revision(input))
 	return sooner(ctrl.Result{}, decide.NextPush(after).Sub(s.now)), nil
 }
 
@@ -114,19 +119,18 @@ func (r *Reconciler) agentInput(s *scope) agent.Input {
 	}
 }
 
-func pushInput(s *scope, revision string) decide.PushInput {
-	in := decide.PushInput{
+func (r *Reconciler) pushInput(s *scope, revision string) decide.PushInput {
+	return decide.PushInput{
 		Now:             s.now,
 		RegistrationID:  s.registration.Spec.RegistrationID,
 		Revision:        revision,
 		Rotation:        rotation(s.registration),
 		Status:          &s.registration.Status,
+		LastSeen:        s.lastSeen,
 		CheckinInterval: s.registration.Spec.Agent.CheckinInterval.Duration,
+		AccountUID:      s.accountUID,
+		ResyncInterval:  r.ResyncInterval,
 	}
-	if s.fleetCluster != nil {
-		in.LastSeen = s.fleetCluster.Status.Agent.LastSeen.Time
-	}
-	return in
 }
 
 // rotation returns a hash of the annotation that asks for a new credential, empty
@@ -146,7 +150,8 @@ func hint(s *scope) string {
 	parts = append(parts, s.cluster.Spec.ControlPlaneEndpoint.String(),
 		fmt.Sprint(ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false)),
 		fmt.Sprint(s.registration.Generation),
-		s.registration.Annotations[fleetv1.StartWithoutBundlesAnnotation])
+		s.registration.Annotations[fleetv1.StartWithoutBundlesAnnotation],
+		s.registration.Annotations[fleetv1.TakeOverAnnotation])
 	for _, condition := range s.cluster.Status.Conditions {
 		if condition.Type == clusterv1.ClusterRemoteConnectionProbeCondition {
 			parts = append(parts, string(condition.Status))
@@ -200,12 +205,15 @@ func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why
 		}
 		input = r.agentInput(s)
 	}
-	if err := r.push(ctx, s, workload, input, why); err != nil {
+	wrote, err := r.push(ctx, s, workload, input)
+	if wrote {
+		metrics.Pushed()
+	}
+	if err != nil {
 		r.failed(ctx, s, workload, first, err)
 		return err
 	}
 	s.workloadReachable = reachable(workload)
-	metrics.Pushed()
 	if first {
 		answered := time.Duration(-1)
 		if !s.attempt.answered.IsZero() {

@@ -21,76 +21,148 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
-// reconcileDelete takes the registration away. If the Cluster lives, somebody
-// deleted our object and nothing else: it goes, all else stays, and the object is
-// made anew while the Cluster is selected.
+const (
+	// fleetDeletionTimeout is how long Fleet is given to delete the cluster namespace
+	// before the agent's account goes all the same.
+	fleetDeletionTimeout = 2 * time.Minute
+
+	// removalTimeout bounds one visit that takes an agent away, and leaves time for what
+	// comes after it.
+	removalTimeout = 20 * time.Second
+)
+
+// reconcileDelete takes the registration away. If the Cluster lives and did not opt out,
+// somebody deleted our object and nothing else: it goes, all else stays, and the object
+// is made anew while the Cluster is selected.
 func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if s.lives() {
-		announced := meta.FindStatusCondition(s.cluster.Status.Conditions, fleetv1.FleetRegisteredCondition) != nil
-		if announced && meta.IsStatusConditionFalse(s.registration.Status.Conditions, fleetv1.SelectedCondition) {
-			// Nothing makes it anew, so nothing would keep the Cluster's condition true.
-			if err := r.writeToCluster(ctx, s); err != nil {
-				return ctrl.Result{}, err
-			}
+	if !s.lives() {
+		if s.restored() {
+			return ctrl.Result{}, r.handOver(ctx, s)
 		}
-		return ctrl.Result{}, r.removeFinalizer(ctx, s)
+		return r.deleteAll(ctx, s)
 	}
-	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
-		r.removeAgent(ctx, s)
-	}
-	abandon := s.now.Sub(s.registration.DeletionTimestamp.Time) > fleetDeletionTimeout
-	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), abandon)
-	if err != nil {
-		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
+	switch doomed, err := r.namespaceDoomed(ctx, s); {
+	case err != nil:
 		return ctrl.Result{}, err
+	case doomed:
+		return r.deleteAll(ctx, s)
 	}
-	if waitingFor != "" {
-		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+	if how, departs := decide.Departure(s.cluster.Labels, s.registration.Spec.SelectedBy, s.registration.Spec.Deletion); departs {
+		return r.leave(ctx, s, how)
+	}
+	if meta.IsStatusConditionFalse(s.registration.Status.Conditions, fleetv1.SelectedCondition) {
+		// Nothing makes it anew, so nothing would keep the Cluster's condition true.
+		if err := r.forgetOnCluster(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	return ctrl.Result{}, r.removeFinalizer(ctx, s)
 }
 
-// fleetDeletionTimeout is how long Fleet is given to delete the cluster namespace
-// before the agent's account goes all the same.
-const fleetDeletionTimeout = 2 * time.Minute
+// namespaceDoomed tells whether the registration's namespace is being deleted. Then all
+// in it goes, in any order, and the Cluster may be the last.
+func (r *Reconciler) namespaceDoomed(ctx context.Context, s *scope) (bool, error) {
+	key := types.NamespacedName{Name: s.registration.Namespace}
+	namespace := &corev1.Namespace{}
+	if err := r.APIReader.Get(ctx, key, namespace); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading namespace %s: %w", key.Name, err)
+	}
+	return !namespace.DeletionTimestamp.IsZero(), nil
+}
 
-// removalTimeout bounds that attempt, and leaves time for what comes after it.
-const removalTimeout = 20 * time.Second
+// forgetOnCluster takes our condition off the Cluster.
+func (r *Reconciler) forgetOnCluster(ctx context.Context, s *scope) error {
+	if meta.FindStatusCondition(s.cluster.Status.Conditions, fleetv1.FleetRegisteredCondition) == nil {
+		return nil
+	}
+	return r.writeToCluster(ctx, s)
+}
+
+// handOver lets a registration go that a backup brought back for a Cluster which has
+// another UID now. The one that is made in its place finds the Fleet Cluster to be the
+// Cluster's, and with it the ID that the workload cluster knows.
+func (r *Reconciler) handOver(ctx context.Context, s *scope) error {
+	in := s.upstreamInput()
+	in.ClusterUID = s.namesake.UID
+	if err := r.Upstream.SetClusterUID(ctx, in); err != nil {
+		return err
+	}
+	return r.removeFinalizer(ctx, s)
+}
+
+// deleteAll takes everything away, since the Cluster is gone or going.
+func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
+		r.removeAgent(ctx, s)
+	}
+	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
+		return result, err
+	}
+	return ctrl.Result{}, r.removeFinalizer(ctx, s)
+}
+
+// deleteUpstream takes the objects on the management cluster away, and tells whether
+// that is done. Fleet has its time to delete the cluster namespace.
+func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream.DeleteOptions) (done bool, _ ctrl.Result, _ error) {
+	opts.Abandon = s.deletingFor() > fleetDeletionTimeout
+	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), opts)
+	if err != nil {
+		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
+		return false, ctrl.Result{}, err
+	}
+	if waitingFor != "" {
+		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
+		return false, ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	return true, ctrl.Result{}, nil
+}
+
+// deletingFor is how long the registration has been deleted.
+func (s *scope) deletingFor() time.Duration {
+	return s.now.Sub(s.registration.DeletionTimestamp.Time)
+}
 
 // removeAgent makes one attempt to take the agent out of a workload cluster that
 // is about to go. What comes of it changes nothing.
 func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
-	log := ctrl.LoggerFrom(ctx)
 	if s.registration.Status.Agent.Revision == "" {
 		return
 	}
+	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
+		return removeAgent(ctx, workload, s.registration.Spec.RegistrationID)
+	})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
+	}
+}
+
+// toWorkload connects to the workload cluster for a bounded time.
+func (r *Reconciler) toWorkload(ctx context.Context, s *scope, visit func(context.Context, *remote.Client) error) error {
 	kubeconfig, err := r.kubeconfig(ctx, s)
 	if err != nil {
-		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
-		return
+		return err
 	}
 	workload, err := r.Dialer.Connect(kubeconfig)
 	if err != nil {
-		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
-		return
+		return err
 	}
 	defer workload.Close()
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
-	if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
-		log.Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
-	}
+	return visit(ctx, workload)
 }
 
 func (r *Reconciler) removeFinalizer(ctx context.Context, s *scope) error {

@@ -21,6 +21,9 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,28 +34,54 @@ import (
 // refusedRetry is how often we look again at an object in our way.
 const refusedRetry = 30 * time.Second
 
-// reconcileUpstream makes the objects on the management cluster.
+// cacheLag is how long the cache may not show what was just made. It is looked for on
+// the API server only after that.
+const cacheLag = 5 * time.Second
+
+// adoptedReason is the reason of the event for a Fleet Cluster that was taken over.
+const adoptedReason = "Adopted"
+
+// reconcileUpstream makes the objects on the management cluster, and puts right what
+// the cache shows amiss with them.
 func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Result, error) {
 	reg := s.registration
-	if placed := reg.Status.Namespace != "" && isTrue(reg, fleetv1.FleetClusterReadyCondition); placed {
-		if s.fleetCluster != nil {
-			return ctrl.Result{}, nil
-		}
-		// Deleted, handed over, or not in the cache yet.
-		exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
-		if err == nil && exists {
-			return ctrl.Result{}, nil
-		}
-		if err != nil {
-			return refusedUpstream(s, err)
-		}
-		// It is gone, and its namespace with it. That is written down before anything is
-		// made anew, or a crash could leave the old namespace's UID in the status for good.
-		s.fleetClusterReady = &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The Fleet Cluster is gone and is made anew"}
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+	in := s.upstreamInput()
+	made := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition)
+	if reg.Status.Namespace == "" || made == nil || made.Status != metav1.ConditionTrue {
+		return r.ensureUpstream(ctx, s, in)
 	}
+	account, amiss, err := r.Upstream.Look(ctx, in, s.fleetCluster, reg.Status.NamespaceUID)
+	switch {
+	case err != nil:
+		return refusedUpstream(s, err)
+	case amiss == "":
+		s.accountUID = account
+		return ctrl.Result{}, nil
+	case s.now.Sub(made.LastTransitionTime.Time) < cacheLag:
+		// The event that brings the cache up to date comes sooner.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	case s.fleetCluster == nil:
+		return r.findFleetCluster(ctx, s, in)
+	}
+	ctrl.LoggerFrom(ctx).Info("Looking after the objects on the management cluster", "amiss", amiss)
+	in.LookFirst = true
+	return r.ensureUpstream(ctx, s, in)
+}
 
-	return r.ensureUpstream(ctx, s, s.upstreamInput())
+// findFleetCluster judges a Fleet Cluster that the cache does not have: it was deleted
+// or handed over, unless the cache is behind.
+func (r *Reconciler) findFleetCluster(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
+	exists, err := r.Upstream.Exists(ctx, in)
+	if err != nil {
+		return refusedUpstream(s, err)
+	}
+	if exists {
+		return ctrl.Result{}, nil
+	}
+	// It is gone, and its namespace with it. That is written down before anything is
+	// made anew, or a crash could leave the old namespace's UID in the status for good.
+	s.fleetClusterReady = &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The Fleet Cluster is gone and is made anew"}
+	return ctrl.Result{RequeueAfter: time.Second}, nil
 }
 
 func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
@@ -62,7 +91,13 @@ func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.R
 	if err != nil {
 		return refusedUpstream(s, err)
 	}
+	if hasReason(s.registration, fleetv1.FleetClusterReadyCondition, fleetv1.WaitingForAdoptionReason) {
+		r.Recorder.Eventf(s.cluster, s.registration, corev1.EventTypeNormal, adoptedReason, "Register",
+			"Fleet Cluster %s was taken over from Fleet's own registration. Its ClusterRegistrations, with their accounts, are left; the documentation says how to remove them",
+			in.FleetCluster)
+	}
 	s.registration.Status.Namespace, s.registration.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
+	s.accountUID = placed.AccountUID
 	s.fleetClusterReady = &finding{ok: true, reason: fleetv1.FleetClusterCreatedReason}
 	return ctrl.Result{}, nil
 }
@@ -75,7 +110,7 @@ func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
 	}
 	s.fleetClusterReady = &finding{reason: refusal.Reason, message: refusal.Message}
 	switch refusal.Reason {
-	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason:
+	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason, fleetv1.WaitingForAdoptionReason:
 		// Fleet is at work and soon done.
 		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, youngRetryCap)}, nil
 	}

@@ -21,11 +21,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +38,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/token"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -52,46 +56,34 @@ type managementError struct{ error }
 
 func (e managementError) Unwrap() error { return e.error }
 
-// push puts the agent and its credential into the workload cluster. It returns a
-// *refusal where that must not be, and else an error for remote.Classify.
-func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client, input agent.Input, why decide.PushReason) error {
+// push puts the agent and its credential into the workload cluster, as far as they are
+// not there, and tells whether it wrote anything. It returns a *refusal where that must
+// not be, and else an error for remote.Classify.
+func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client, input agent.Input) (wrote bool, err error) {
 	systemUID, err := workload.SystemNamespaceUID(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := r.mayRegister(ctx, s, systemUID); err != nil {
-		return err
+	if err := r.mayRegister(ctx, s, workload, systemUID); err != nil {
+		return false, err
 	}
-	live, err := r.mayReplace(ctx, s, workload)
+	there, err := readAgent(ctx, workload)
 	if err != nil {
-		return err
+		return false, err
+	}
+	if err := r.mayReplace(ctx, s, workload, there); err != nil {
+		return false, err
+	}
+	value, credential, err := r.credential(ctx, s, there)
+	if err != nil {
+		return false, err
+	}
+	wrote, note, err := write(ctx, workload, input, agent.Secret(input, value), there)
+	if err != nil {
+		return wrote, err
 	}
 
 	status := &s.registration.Status
-	credential := status.Credential
-	value := ""
-	pointedHere := live != nil && types.UID(live.Annotations[fleetv1.NamespaceUIDAnnotation]) == status.NamespaceUID
-	if pointedHere && why == decide.RevisionChanged && !decide.CredentialIsDue(pushInput(s, "")) {
-		// The token that is there goes on; minting another would serve nobody.
-		value = agent.Token(live)
-	}
-	if value == "" {
-		issued, err := r.Tokens.Issue(ctx, status.Namespace, s.registration.Spec.Credentials.Lifetime.Duration)
-		if err != nil {
-			s.credentialsValid = &finding{reason: fleetv1.TokenRequestFailedReason,
-				message: "The management cluster did not issue a token; look into the manager's log"}
-			return managementError{err}
-		}
-		value = issued.Value
-		credential = fleetv1.CredentialStatus{
-			IssuedTime: metav1.NewTime(issued.Issued), ExpirationTime: metav1.NewTime(issued.Expires), Rotation: rotation(s.registration),
-		}
-	}
-
-	note, err := write(ctx, workload, input, agent.Secret(input, value), live == nil)
-	if err != nil {
-		return err
-	}
 	status.Workload.SystemNamespaceUID = systemUID
 	status.Agent = fleetv1.AgentStatus{
 		Revision:     agent.Revision(input),
@@ -100,12 +92,132 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	}
 	status.Credential = credential
 	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: note}
-	return nil
+	return wrote, nil
+}
+
+// presentAgent is what tells whose the agent in a workload cluster is. Nil means that
+// the object is not there.
+type presentAgent struct {
+	secret     *corev1.Secret
+	deployment *appsv1.Deployment
+}
+
+func readAgent(ctx context.Context, workload *remote.Client) (presentAgent, error) {
+	key := types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}
+	there := presentAgent{&corev1.Secret{}, &appsv1.Deployment{}}
+	if found, err := get(ctx, workload, key, there.secret); err != nil {
+		return presentAgent{}, err
+	} else if !found {
+		there.secret = nil
+	}
+	if found, err := get(ctx, workload, key, there.deployment); err != nil {
+		return presentAgent{}, err
+	} else if !found {
+		there.deployment = nil
+	}
+	return there, nil
+}
+
+func (p presentAgent) holder(registrationID string) agent.Holder {
+	return agent.JudgeHolder(p.secret, p.deployment, registrationID)
+}
+
+// pointedAt returns the UID of the cluster namespace that the agent was pointed at,
+// empty where there is no Secret or it does not say.
+func (p presentAgent) pointedAt() types.UID {
+	if p.secret == nil {
+		return ""
+	}
+	return types.UID(p.secret.Annotations[fleetv1.NamespaceUIDAnnotation])
+}
+
+// credential returns a token for the agent and its description: the token that the
+// agent has for as long as it is good, and else a new one, which is tried before anyone
+// gets it.
+func (r *Reconciler) credential(ctx context.Context, s *scope, there presentAgent) (string, fleetv1.CredentialStatus, error) {
+	status := &s.registration.Status
+	if value, credential := r.presentToken(s, there); value != "" {
+		switch rejected, err := r.tryToken(ctx, s, value); {
+		case err != nil:
+			return "", credential, err
+		case rejected == nil:
+			return value, credential, nil
+		}
+	}
+	issued, err := r.Tokens.Issue(ctx, status.Namespace, s.registration.Spec.Credentials.Lifetime.Duration)
+	if err != nil {
+		s.credentialsValid = &finding{reason: fleetv1.TokenRequestFailedReason,
+			message: "The management cluster did not issue a token; look into the manager's log"}
+		return "", fleetv1.CredentialStatus{}, managementError{err}
+	}
+	rejected, err := r.tryToken(ctx, s, issued.Value)
+	if err != nil {
+		return "", fleetv1.CredentialStatus{}, err
+	}
+	if rejected != nil {
+		s.credentialsValid = &finding{reason: fleetv1.TokenRejectedReason,
+			message: "The management cluster does not accept the token that it has issued; look into the manager's log"}
+		return "", fleetv1.CredentialStatus{}, managementError{rejected}
+	}
+	claims, _ := token.Read(issued.Value)
+	return issued.Value, fleetv1.CredentialStatus{
+		IssuedTime:        metav1.NewTime(issued.Issued),
+		ExpirationTime:    metav1.NewTime(issued.Expires),
+		ServiceAccountUID: claims.AccountUID,
+		Rotation:          rotation(s.registration),
+	}, nil
+}
+
+// presentToken returns the token that the agent has if, by all that it says of itself,
+// it is good for some time yet. The Secret knows it even where the status is empty.
+func (r *Reconciler) presentToken(s *scope, there presentAgent) (string, fleetv1.CredentialStatus) {
+	status := &s.registration.Status
+	if there.secret == nil || !agent.Ours(there.secret, s.registration.Spec.RegistrationID) || there.pointedAt() != status.NamespaceUID {
+		return "", fleetv1.CredentialStatus{}
+	}
+	value := agent.Token(there.secret)
+	claims, ok := token.Read(value)
+	if !ok || !decide.KeepsToken(r.pushInput(s, ""), claims, r.Tokens.Subject(status.Namespace)) {
+		return "", fleetv1.CredentialStatus{}
+	}
+	credential := fleetv1.CredentialStatus{
+		IssuedTime:        metav1.NewTime(claims.Issued),
+		ExpirationTime:    metav1.NewTime(claims.Expires),
+		ServiceAccountUID: claims.AccountUID,
+		Rotation:          status.Credential.Rotation,
+	}
+	if status.Credential.IssuedTime.IsZero() {
+		credential.Rotation = rotation(s.registration)
+	}
+	return value, credential
+}
+
+// rightsLag is how long after the agent's rights were given the API servers may not
+// know of them yet.
+const rightsLag = time.Minute
+
+// tryToken tries a token against the management cluster. It returns why that does not
+// accept it, nil where it does; the error says that it could not be tried.
+func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (rejected, err error) {
+	switch err := r.TryToken(ctx, value, s.registration.Status.Namespace); {
+	case err == nil:
+		return nil, nil
+	case apierrors.IsUnauthorized(err):
+		return err, nil
+	case apierrors.IsForbidden(err):
+		placed := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.FleetClusterReadyCondition)
+		if s.fleetClusterReady != nil || placed == nil || s.now.Sub(placed.LastTransitionTime.Time) < rightsLag {
+			return nil, nil
+		}
+		return err, nil
+	default:
+		return nil, managementError{err}
+	}
 }
 
 // mayRegister refuses a workload cluster that is the management cluster or is
 // registered already. An empty UID is not known and equal to none.
-func (r *Reconciler) mayRegister(ctx context.Context, s *scope, systemUID types.UID) error {
+func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID) error {
 	if systemUID == "" {
 		return nil
 	}
@@ -114,7 +226,15 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, systemUID types.
 		return managementError{err}
 	}
 	if systemUID == own {
+		// Cluster API was moved into the cluster that it had made, where our agent still
+		// runs: Fleet has one of its own for the management cluster.
+		if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
+			return err
+		}
 		return &refusal{fleetv1.SelfManagedReason, "The workload cluster is the management cluster itself; use Fleet's local cluster for it"}
+	}
+	if takesOver(s.registration) {
+		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}
 	if err := r.Client.List(ctx, list, client.MatchingFields{systemNamespaceIndex: string(systemUID)}); err != nil {
@@ -123,46 +243,50 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, systemUID types.
 	for i := range list.Items {
 		if other := &list.Items[i]; other.UID != s.registration.UID {
 			return &refusal{fleetv1.AlreadyRegisteredReason,
-				fmt.Sprintf("The workload cluster is registered by FleetRegistration %s", client.ObjectKeyFromObject(other))}
+				fmt.Sprintf("The workload cluster is registered by FleetRegistration %s; %s", client.ObjectKeyFromObject(other), takeOverHint(s.registration))}
 		}
 	}
 	return nil
 }
 
+// takesOver tells whether a person lets the registration take over what another one
+// holds. The permission ends with the cluster namespace.
+func takesOver(reg *fleetv1.FleetRegistration) bool {
+	uid := reg.Annotations[fleetv1.TakeOverAnnotation]
+	return uid != "" && types.UID(uid) == reg.Status.NamespaceUID
+}
+
+func takeOverHint(reg *fleetv1.FleetRegistration) string {
+	return fmt.Sprintf("to take it over, set the annotation %s=%s", fleetv1.TakeOverAnnotation, reg.Status.NamespaceUID)
+}
+
 // mayReplace refuses to touch an agent that is not ours, or to start one where it
-// would uninstall what it finds. It returns the live Secret, nil where there is
-// none.
-func (r *Reconciler) mayReplace(ctx context.Context, s *scope, workload *remote.Client) (*corev1.Secret, error) {
-	key := types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}
-	live, deployment := &corev1.Secret{}, &appsv1.Deployment{}
-	found, err := get(ctx, workload, key, live)
-	if err != nil {
-		return nil, err
+// would uninstall what it finds.
+func (r *Reconciler) mayReplace(ctx context.Context, s *scope, workload *remote.Client, there presentAgent) error {
+	reg := s.registration
+	if there.holder(reg.Spec.RegistrationID) == agent.HeldByOther && !mayTake(reg, there) {
+		return &refusal{fleetv1.ForeignAgentReason, r.foreignAgent(ctx, reg, there)}
 	}
-	if !found {
-		live = nil
+	pointedAt := there.pointedAt()
+	if pointedAt != "" && pointedAt == reg.Status.NamespaceUID {
+		return nil
 	}
-	if found, err = get(ctx, workload, key, deployment); err != nil {
-		return nil, err
+	if pushed := reg.Status.Agent.NamespaceUID; there.secret != nil && pushed != "" && pointedAt != pushed && !takesOver(reg) {
+		return &refusal{fleetv1.MovedAwayReason,
+			"Another management cluster has taken this registration over, and its agent is left alone; " + takeOverHint(reg)}
 	}
-	if !found {
-		deployment = nil
+	return r.mayStart(ctx, s, workload)
+}
+
+// mayTake tells whether an agent that is not ours may become ours: one of another
+// registration where a person says so, one of Fleet's own registration where the policy
+// does.
+func mayTake(reg *fleetv1.FleetRegistration, there presentAgent) bool {
+	if there.secret == nil {
+		return takesOver(reg) && agent.RegistrationID(there.deployment) != ""
 	}
-	if agent.JudgeHolder(live, deployment, s.registration.Spec.RegistrationID) == agent.HeldByOther {
-		return nil, &refusal{fleetv1.ForeignAgentReason, r.foreignAgent(ctx, live, deployment)}
-	}
-	status := &s.registration.Status
-	var pointedAt types.UID
-	if live != nil {
-		pointedAt = types.UID(live.Annotations[fleetv1.NamespaceUIDAnnotation])
-	}
-	if pointedAt != "" && pointedAt == status.NamespaceUID {
-		return live, nil
-	}
-	if pushed := status.Agent.NamespaceUID; live != nil && pushed != "" && pointedAt != pushed {
-		return nil, &refusal{fleetv1.MovedAwayReason, "Another management cluster has taken this registration over; its agent is left alone"}
-	}
-	return live, r.mayStart(ctx, s, workload)
+	return takesOver(reg) && agent.RegistrationID(there.secret) != "" ||
+		reg.Spec.Adoption == fleetv1.AdoptionAdopt && agent.Registered(there.secret, types.NamespacedName(reg.Spec.FleetCluster))
 }
 
 func get(ctx context.Context, workload *remote.Client, key types.NamespacedName, obj client.Object) (bool, error) {
@@ -175,25 +299,27 @@ func get(ctx context.Context, workload *remote.Client, key types.NamespacedName,
 
 // foreignAgent names the holder of an agent if it is one of our registrations.
 // What else the workload cluster says about it is not repeated.
-func (r *Reconciler) foreignAgent(ctx context.Context, live *corev1.Secret, deployment *appsv1.Deployment) string {
+func (r *Reconciler) foreignAgent(ctx context.Context, reg *fleetv1.FleetRegistration, there presentAgent) string {
 	const where = agent.Namespace + "/" + agent.Name
-	var holder metav1.Object = live
-	if live == nil {
-		holder = deployment
+	var holder metav1.Object = there.deployment
+	if there.secret != nil {
+		holder = there.secret
 	}
-	if id := holder.GetAnnotations()[fleetv1.RegistrationIDAnnotation]; id != "" {
-		list := &fleetv1.FleetRegistrationList{}
-		if err := r.Client.List(ctx, list); err == nil {
-			for i := range list.Items {
-				if list.Items[i].Spec.RegistrationID == id {
-					return fmt.Sprintf("The workload cluster's agent %s belongs to FleetRegistration %s",
-						where, client.ObjectKeyFromObject(&list.Items[i]))
-				}
+	id := agent.RegistrationID(holder)
+	if id == "" {
+		return fmt.Sprintf("The workload cluster has an agent %s that is not ours; remove it, or adopt it by a policy with adoption: Adopt", where)
+	}
+	list := &fleetv1.FleetRegistrationList{}
+	if err := r.Client.List(ctx, list); err == nil {
+		for i := range list.Items {
+			if list.Items[i].Spec.RegistrationID == id {
+				return fmt.Sprintf("The workload cluster's agent %s belongs to FleetRegistration %s; %s",
+					where, client.ObjectKeyFromObject(&list.Items[i]), takeOverHint(reg))
 			}
 		}
-		return fmt.Sprintf("The workload cluster's agent %s belongs to a registration of another management cluster, or to one that is gone", where)
 	}
-	return fmt.Sprintf("The workload cluster has an agent %s that is not ours; remove it", where)
+	return fmt.Sprintf("The workload cluster's agent %s belongs to a registration of another management cluster, or to one that is gone; %s",
+		where, takeOverHint(reg))
 }
 
 // mayStart refuses to start an agent, or to point one at a new cluster namespace,
@@ -242,45 +368,62 @@ func some(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// write writes the agent's objects, the Secret right after its namespace: whoever
-// creates it holds the workload cluster. It returns a note on what the cluster
-// does not serve.
-func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, create bool) (note string, err error) {
+// write writes those of the agent's objects that differ from what is there, the Secret
+// right after its namespace: whoever creates it holds the workload cluster. It tells
+// whether it wrote any, and returns a note on what the cluster does not serve.
+func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, there presentAgent) (wrote bool, note string, err error) {
+	// Where there was nothing yet, there is nothing to compare with.
+	compare := there.secret != nil || there.deployment != nil
 	for i, obj := range agent.Objects(input) {
-		err := apply(ctx, workload, obj)
+		applied, err := apply(ctx, workload, obj, compare)
+		wrote = wrote || applied
 		switch {
 		case err == nil:
 		case agent.Optional(obj) && notServed(err):
 			note = "The workload cluster does not serve " + obj.GetObjectKind().GroupVersionKind().Kind
 		default:
-			return "", err
+			return wrote, "", err
 		}
 		if i > 0 {
 			continue
 		}
-		if err := writeSecret(ctx, workload, credential, create); err != nil {
-			return "", err
+		applied, err = writeSecret(ctx, workload, credential, there.secret)
+		wrote = wrote || applied
+		if err != nil {
+			return wrote, "", err
 		}
 	}
-	return note, nil
+	return wrote, note, nil
 }
 
-func writeSecret(ctx context.Context, workload *remote.Client, credential *corev1.Secret, create bool) error {
-	if !create {
-		return apply(ctx, workload, credential)
+func writeSecret(ctx context.Context, workload *remote.Client, credential, live *corev1.Secret) (wrote bool, err error) {
+	if live != nil {
+		return apply(ctx, workload, credential, true)
 	}
-	err := workload.Create(ctx, credential, client.FieldOwner(upstream.FieldOwner))
-	return rejected(credential, err)
+	err = workload.Create(ctx, credential, client.FieldOwner(upstream.FieldOwner))
+	return err == nil, rejected(credential, err)
 }
 
-func apply(ctx context.Context, workload *remote.Client, obj client.Object) error {
-	clean, err := agent.ToUnstructured(obj)
+// apply applies an object; with compare only if what is there lacks any of it.
+func apply(ctx context.Context, workload *remote.Client, obj client.Object, compare bool) (wrote bool, err error) {
+	desired, err := agent.ToUnstructured(obj)
 	if err != nil {
-		return fmt.Errorf("building %s %s: %w", obj.GetObjectKind().GroupVersionKind().Kind, obj.GetName(), err)
+		return false, fmt.Errorf("building %s %s: %w", obj.GetObjectKind().GroupVersionKind().Kind, obj.GetName(), err)
 	}
-	err = workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(clean),
+	if compare {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(desired.GroupVersionKind())
+		found, err := get(ctx, workload, client.ObjectKeyFromObject(obj), live)
+		if err != nil {
+			return false, err
+		}
+		if found && agent.Contains(live.Object, desired.Object) {
+			return false, nil
+		}
+	}
+	err = workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired),
 		client.FieldOwner(upstream.FieldOwner), client.ForceOwnership)
-	return rejected(obj, err)
+	return err == nil, rejected(obj, err)
 }
 
 // rejected turns the refusal of one object into ours. The server's words are not
@@ -314,16 +457,21 @@ func notServed(err error) bool {
 // removeAgent removes our agent's objects. It leaves alone an agent that is not
 // ours.
 func removeAgent(ctx context.Context, workload *remote.Client, registrationID string) error {
-	live := &corev1.Secret{}
-	found, err := get(ctx, workload, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, live)
-	if err != nil || !found || !agent.Ours(live, registrationID) {
+	there, err := readAgent(ctx, workload)
+	if err != nil || there.holder(registrationID) != agent.HeldByUs {
 		return err
 	}
 	var errs []error
 	for _, obj := range agent.Leftovers() {
-		if err := workload.Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil && !notServed(err) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, remove(ctx, workload, obj))
 	}
 	return errors.Join(errs...)
+}
+
+func remove(ctx context.Context, workload *remote.Client, obj client.Object) error {
+	err := workload.Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && notServed(err) {
+		return nil
+	}
+	return err
 }

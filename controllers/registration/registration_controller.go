@@ -28,6 +28,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,13 +73,14 @@ const (
 //+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters/status,verbs=patch
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=list;watch;delete;patch
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
-//+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters,verbs=get;list;watch;create;delete
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters,verbs=get;list;watch;create;delete;patch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters/status,verbs=patch
-//+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundledeployments,verbs=list
-//+kubebuilder:rbac:groups=core,resources=namespaces,verbs=get;create
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundledeployments,verbs=get;list
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundles,verbs=get
+//+kubebuilder:rbac:groups=core,resources=namespaces,verbs=get;list;watch;create;patch
 //+kubebuilder:rbac:groups=core,resources=secrets,verbs=get
-//+kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=get;create;delete
-//+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=serviceaccounts,verbs=get;create;delete
+//+kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=get;list;watch;create;patch;delete
+//+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=serviceaccounts,verbs=get;list;watch;create;patch;delete
 //+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=serviceaccounts/token,verbs=create
 
 // Reconciler reconciles FleetRegistrations.
@@ -97,6 +99,11 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time.
 	Clock clock.PassiveClock
+	// TryToken tries a token as the agent would, see token.Trial.
+	TryToken func(ctx context.Context, token, namespace string) error
+	// ResyncInterval is the time after which the agent's objects are looked at although
+	// nothing calls for it. Zero means never.
+	ResyncInterval time.Duration
 	// TokenDir is the folder of the agent's token file, as the agent sees it.
 	// "{namespace}" in it stands for the cluster namespace.
 	TokenDir string
@@ -129,12 +136,17 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			return fmt.Errorf("indexing FleetRegistrations by %s: %w", field, err)
 		}
 	}
+	placed := handler.EnqueueRequestsFromMapFunc(r.placedToRegistrations)
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("registration").
 		For(&fleetv1.FleetRegistration{}).
 		// A registration has the name of its Cluster.
 		Watches(&clusterv1.Cluster{}, &handler.EnqueueRequestForObject{}).
 		Watches(&fleet.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.fleetClusterToRegistrations)).
+		WatchesMetadata(&corev1.Namespace{}, placed).
+		WatchesMetadata(&corev1.ServiceAccount{}, placed).
+		Watches(&rbacv1.Role{}, placed).
+		Watches(&rbacv1.RoleBinding{}, placed).
 		WithOptions(options).
 		Complete(r); err != nil {
 		return fmt.Errorf("setting up the registration controller: %w", err)
@@ -143,13 +155,26 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 }
 
 func (r *Reconciler) fleetClusterToRegistrations(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.registrations(ctx, fleetClusterIndex, client.ObjectKeyFromObject(obj).String())
+}
+
+// placedToRegistrations finds the registration of an object by its cluster namespace,
+// whose name it has or which it is in. So whatever was taken off the object, it is found.
+func (r *Reconciler) placedToRegistrations(ctx context.Context, obj client.Object) []reconcile.Request {
+	requests := r.registrations(ctx, clusterNamespaceIndex, obj.GetName())
+	if namespace := obj.GetNamespace(); namespace != "" {
+		requests = append(requests, r.registrations(ctx, clusterNamespaceIndex, namespace)...)
+	}
+	return requests
+}
+
+func (r *Reconciler) registrations(ctx context.Context, index, value string) []reconcile.Request {
 	list := &fleetv1.FleetRegistrationList{}
-	key := client.ObjectKeyFromObject(obj).String()
-	if err := r.Client.List(ctx, list, client.MatchingFields{fleetClusterIndex: key}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the registration of a Fleet Cluster", "FleetCluster", key)
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy, client.MatchingFields{index: value}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the registrations of an object", index, value)
 		return nil
 	}
-	var requests []reconcile.Request
+	requests := make([]reconcile.Request, 0, len(list.Items))
 	for i := range list.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
@@ -163,8 +188,15 @@ type scope struct {
 	// cluster owns the registration. It is nil when it is gone, or when a Cluster
 	// of that name is another one.
 	cluster *clusterv1.Cluster
+	// namesake is a Cluster of that name which does not own the registration: another
+	// one with another UID. It is nil where there is none, and where cluster is set.
+	namesake *clusterv1.Cluster
 	// fleetCluster is nil when the cache has none.
 	fleetCluster *fleet.Cluster
+	// accountUID is the UID of the agent's service account; empty while it is not known.
+	accountUID types.UID
+	// lastSeen is the newest heartbeat of the agent; zero means none yet.
+	lastSeen time.Time
 	// now is the time at which the reconcile began.
 	now time.Time
 	// attempt is what is remembered of earlier tries to reach the workload cluster.
@@ -190,6 +222,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
 		Namespace:    reg.Status.Namespace,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
+		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
 	}
 	if s.cluster != nil {
 		in.ClusterUID = s.cluster.UID
@@ -199,6 +232,14 @@ func (s *scope) upstreamInput() upstream.Registration {
 
 // lives tells whether the Cluster is there to stay.
 func (s *scope) lives() bool { return s.cluster != nil && s.cluster.DeletionTimestamp.IsZero() }
+
+// restored tells whether a backup brought the registration back for a Cluster that has
+// another UID now. One whose Cluster was deleted and made anew under its name is older
+// than that Cluster, and has a status.
+func (s *scope) restored() bool {
+	return s.namesake != nil && s.namesake.DeletionTimestamp.IsZero() && s.registration.Status.Namespace == "" &&
+		!s.registration.CreationTimestamp.Before(&s.namesake.CreationTimestamp)
+}
 
 // Reconcile carries one registration a step on.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -264,39 +305,44 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	}
 	s.attempt = r.attempts.get(key)
 
-	cluster, err := r.cluster(ctx, s.registration)
-	if err != nil {
+	if err := r.findCluster(ctx, s); err != nil {
 		return nil, err
 	}
-	s.cluster = cluster
 
 	fleetCluster := &fleet.Cluster{}
 	fleetKey := types.NamespacedName(s.registration.Spec.FleetCluster)
 	switch err := r.Client.Get(ctx, fleetKey, fleetCluster); {
 	case err == nil:
 		s.fleetCluster = fleetCluster
+		s.lastSeen = s.attempt.heartbeat(fleetCluster)
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", fleetKey, err)
 	}
 	return s, nil
 }
 
-// cluster returns the Cluster that owns the registration, or nil. That it is gone
-// is believed only when the API server says so, since a deletion follows from it.
-func (r *Reconciler) cluster(ctx context.Context, reg *fleetv1.FleetRegistration) (*clusterv1.Cluster, error) {
-	key := client.ObjectKeyFromObject(reg)
+// findCluster finds the Cluster that owns the registration. That it is gone is believed
+// only when the API server says so, since a deletion follows from it.
+func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
+	key := client.ObjectKeyFromObject(s.registration)
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
 		cluster := &clusterv1.Cluster{}
 		err := reader.Get(ctx, key, cluster)
 		// A server that does not serve the API at the moment says "not found" as well.
 		if err != nil && (!apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)) {
-			return nil, fmt.Errorf("reading Cluster %s: %w", key, err)
+			return fmt.Errorf("reading Cluster %s: %w", key, err)
 		}
-		if err == nil && decide.Owns(cluster, reg) {
-			return cluster, nil
+		s.namesake = nil
+		switch {
+		case err != nil:
+		case decide.Owns(cluster, s.registration):
+			s.cluster = cluster
+			return nil
+		default:
+			s.namesake = cluster
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // paused returns why the registration is paused, or nil.
@@ -316,6 +362,9 @@ func paused(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) *finding
 func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !s.registration.DeletionTimestamp.IsZero() {
 		return r.reconcileDelete(ctx, s)
+	}
+	if s.restored() {
+		return ctrl.Result{}, r.reown(ctx, s)
 	}
 	if !s.lives() {
 		// The owner reference would do this once the Cluster is gone; its
@@ -351,6 +400,24 @@ func (r *Reconciler) mend(ctx context.Context, s *scope) error {
 		return fmt.Errorf("mending FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
 	r.written.Note(reg)
+	return nil
+}
+
+// reown gives a registration that a backup brought back to the Cluster of its name. What
+// the owner was before is gone, and the garbage collector would take this for a reason.
+func (r *Reconciler) reown(ctx context.Context, s *scope) error {
+	in := s.upstreamInput()
+	in.ClusterUID = s.namesake.UID
+	if err := r.Upstream.SetClusterUID(ctx, in); err != nil {
+		return err
+	}
+	reg := s.registration
+	before := reg.DeepCopy()
+	reg.OwnerReferences = []metav1.OwnerReference{decide.OwnerReference(s.namesake)}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("giving FleetRegistration %s to its Cluster: %w", client.ObjectKeyFromObject(reg), err)
+	}
 	return nil
 }
 

@@ -18,8 +18,10 @@ package registration
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,6 +76,9 @@ type management struct {
 	events *events.FakeRecorder
 	writes []string
 	tokens int
+	// trials counts the tokens that were tried; refuse is what comes of that, if not nil.
+	trials int
+	refuse error
 }
 
 func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconciler) {
@@ -89,7 +94,7 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				m.writes = append(m.writes, fmt.Sprintf("create %T", obj))
 				if obj.GetUID() == "" {
-					obj.SetUID(types.UID("uid-of-" + obj.GetName()))
+					obj.SetUID(types.UID(fmt.Sprintf("uid-%d-of-%s", len(m.writes), obj.GetName())))
 				}
 				return c.Create(ctx, obj, opts...)
 			},
@@ -103,8 +108,9 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 				}
 				m.tokens++
 				request := body.(*authenticationv1.TokenRequest)
+				expires := m.clock.Now().Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second)
 				request.Status = authenticationv1.TokenRequestStatus{
-					Token: fmt.Sprintf("token-%d", m.tokens), ExpirationTimestamp: metav1.NewTime(m.clock.Now().Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second)),
+					Token: jwt(fmt.Sprintf("token-%d", m.tokens), obj, m.clock.Now(), expires), ExpirationTimestamp: metav1.NewTime(expires),
 				}
 				return nil
 			},
@@ -118,10 +124,37 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 		Build()
 	return m, &Reconciler{
 		Client: m, APIReader: m, Clock: m.clock, Recorder: m.events,
-		Upstream: &upstream.Writer{Client: m, Reader: m, ManagerNamespace: managerNamespace},
+		Upstream: &upstream.Writer{Client: m, Reader: m, Cache: m, ManagerNamespace: managerNamespace},
 		Tokens:   &token.Issuer{Client: m, Clock: m.clock, Namespace: managerNamespace},
+		TryToken: m.try,
 		Dialer:   &remote.Dialer{},
 	}
+}
+
+// jwt returns a token of a service account as the API server would, but for the name in
+// place of a signature.
+func jwt(name string, account client.Object, issued, expires time.Time) string {
+	claims := fmt.Sprintf(`{"sub":"system:serviceaccount:%s:%s","iat":%d,"exp":%d,"kubernetes.io":{"serviceaccount":{"uid":%q}}}`,
+		account.GetNamespace(), account.GetName(), issued.Unix(), expires.Unix(), account.GetUID())
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + name
+}
+
+// try accepts a token for as long as its service account lives and it has not expired.
+func (m *management) try(ctx context.Context, value, _ string) error {
+	m.trials++
+	if m.refuse != nil {
+		return m.refuse
+	}
+	claims, ok := token.Read(value)
+	accounts := &corev1.ServiceAccountList{}
+	if err := m.List(ctx, accounts, client.InNamespace(managerNamespace)); err != nil {
+		return err
+	}
+	lives := slices.ContainsFunc(accounts.Items, func(account corev1.ServiceAccount) bool { return account.UID == claims.AccountUID })
+	if !ok || !lives || m.clock.Now().After(claims.Expires) {
+		return apierrors.NewUnauthorized("no")
+	}
+	return nil
 }
 
 func (m *management) registration(t *testing.T) *fleetv1.FleetRegistration {
@@ -184,6 +217,26 @@ func TestARegistrationOfALivingClusterLosesNothingWithoutItsOwnerReference(t *te
 	g.Expect(apierrors.IsNotFound(m.Get(t.Context(), edge.NamespacedName, &fleetv1.FleetRegistration{}))).To(BeTrue())
 }
 
+// A namespace that is deleted loses what is in it in any order. A registration that goes
+// before its Cluster goes for good all the same.
+func TestARegistrationThatGoesWithItsNamespaceLeavesNothingBehind(t *testing.T) {
+	g := NewWithT(t)
+	deleted := metav1.NewTime(epoch)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", DeletionTimestamp: &deleted, Finalizers: []string{"kubernetes"}}}
+	reg := owned(held)
+	reg.DeletionTimestamp = &deleted
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: managerNamespace, Name: "cluster-a", Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: reg.Spec.RegistrationID},
+	}}
+	m, r := newManagement(t, namespace, livingCluster(), reg, account)
+
+	_, err := r.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.writes).To(Equal([]string{"delete *v1.ServiceAccount"}))
+	g.Expect(apierrors.IsNotFound(m.Get(t.Context(), edge.NamespacedName, &fleetv1.FleetRegistration{}))).To(BeTrue())
+}
+
 func TestAnAPIThatIsNotServedDoesNotMeanThatTheClusterIsGone(t *testing.T) {
 	g := NewWithT(t)
 	m, r := newManagement(t, owned(held))
@@ -238,17 +291,12 @@ func TestAnEndpointThatAnsweredOnceIsNotTriedAllTheTime(t *testing.T) {
 
 func TestAShutdownDuringAVisitIsNoFindingAboutTheCluster(t *testing.T) {
 	g := NewWithT(t)
-	cluster := livingCluster()
-	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 1}
-	reg := owned(held)
-	reg.Spec.Agent.Image = "agent"
-	reg.Spec.Agent.ManagementCluster.Server = "https://management.example"
-	m, r := newManagement(t, cluster, reg, fleetClusterOf(reg))
+	l := newLife(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	_, err := r.Reconcile(ctx, edge)
+	_, err := l.reconciler.Reconcile(ctx, edge)
 
 	g.Expect(err).To(MatchError(context.Canceled))
-	g.Expect(hasReason(m.registration(t), fleetv1.WorkloadReachableCondition, fleetv1.WaitingForControlPlaneReason)).To(BeTrue())
+	g.Expect(hasReason(l.registration(t), fleetv1.WorkloadReachableCondition, fleetv1.WaitingForControlPlaneReason)).To(BeTrue())
 }

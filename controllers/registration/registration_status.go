@@ -130,16 +130,17 @@ func agentConnected(s *scope) (*finding, time.Time) {
 		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
 	}
 	limit := decide.SilenceLimit(s.registration.Spec.Agent.CheckinInterval.Duration)
-	var seen time.Time
-	if s.fleetCluster != nil {
-		seen = s.fleetCluster.Status.Agent.LastSeen.Time
-	}
-	switch {
-	case !seen.IsZero() && s.now.Before(seen.Add(limit)):
+	if seen := s.lastSeen; s.now.Before(seen.Add(limit)) {
 		return &finding{ok: true, reason: fleetv1.AgentConnectedReason}, seen.Add(limit)
-	case seen.IsZero() && s.now.Before(pushed.Add(limit)):
+	}
+	// Later pushes are repairs of an agent that should have reported before.
+	deployed := pushed
+	if was := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentDeployedCondition); was != nil && was.Status == metav1.ConditionTrue {
+		deployed = was.LastTransitionTime.Time
+	}
+	if s.lastSeen.IsZero() && s.now.Before(deployed.Add(limit)) {
 		return &finding{reason: fleetv1.WaitingForHeartbeatReason,
-			message: "The agent was deployed and has not reported yet"}, pushed.Add(limit)
+			message: "The agent was deployed and has not reported yet"}, deployed.Add(limit)
 	}
 	return &finding{reason: fleetv1.AgentSilentReason,
 		message: fmt.Sprintf("The agent has not reported for more than %s; look at its pod in the workload cluster", limit)}, time.Time{}
@@ -218,7 +219,7 @@ func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetR
 // announce tells the owner of the Cluster, on the Cluster, how its registration
 // stands: by the condition FleetRegistered and, where that changes, by an event.
 func (r *Reconciler) announce(ctx context.Context, s *scope, before *fleetv1.FleetRegistration) error {
-	if !s.lives() {
+	if !s.lives() || !s.registration.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	if event := transition(before, s.registration); event != nil {

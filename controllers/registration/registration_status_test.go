@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
-	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
 // epoch is the time of the tests.
@@ -85,13 +84,14 @@ func deployed(s *scope) {
 }
 
 func pushed(d time.Duration) func(*scope) {
-	return func(s *scope) { s.registration.Status.Agent.PushedTime = ago(d) }
+	return func(s *scope) {
+		s.registration.Status.Agent.PushedTime = ago(d)
+		meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentDeployedCondition).LastTransitionTime = ago(d)
+	}
 }
 
 func seen(d time.Duration) func(*scope) {
-	return func(s *scope) {
-		s.fleetCluster = &fleet.Cluster{Status: fleet.ClusterStatus{Agent: fleet.AgentStatus{LastSeen: ago(d)}}}
-	}
+	return func(s *scope) { s.lastSeen = ago(d).Time }
 }
 
 // expired leaves a token that has ended a second ago.

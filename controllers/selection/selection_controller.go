@@ -18,7 +18,8 @@ limitations under the License.
 // records it: it makes the FleetRegistrations and keeps their spec, and reports on
 // the policies. The manager sets it up.
 //
-// It never deletes a registration, and touches nothing else.
+// It deletes a registration only where the Cluster itself opts out, and touches nothing
+// else.
 package selection
 
 import (
@@ -61,12 +62,12 @@ const fieldOwner = upstream.FieldOwner + "-selection"
 // namespaceGVK is watched as metadata only.
 var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
 
-//+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=list;watch
+//+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 //+kubebuilder:rbac:groups=core,resources=namespaces,verbs=list;watch
 //+kubebuilder:rbac:groups=core,resources=configmaps,verbs=list;watch,resourceNames=fleet-controller;cluster-info
 //+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=configmaps,verbs=get
 //+kubebuilder:rbac:groups=core,resources=secrets,verbs=get
-//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=get;list;watch;create;patch
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=get;list;watch;create;patch;delete
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies,verbs=list;watch;update
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies/status,verbs=patch
@@ -76,7 +77,8 @@ var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// APIReader reads FleetRegistrations and Fleet Clusters without a cache.
+	// APIReader reads without a cache: FleetRegistrations, Fleet Clusters, and Clusters
+	// before they are taken out of Fleet.
 	APIReader client.Reader
 	// Endpoint finds what the agents are made from.
 	Endpoint *endpoint.Resolver
@@ -86,6 +88,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// BuiltInPolicy says whether labelled Clusters join without a policy.
 	BuiltInPolicy bool
+	// Namespace is the only one that Clusters are looked for in. Empty means all.
+	Namespace string
 	// WatchFilter is the value that the watch label must have. Empty takes all.
 	WatchFilter string
 
@@ -114,6 +118,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 }
 
 func (r *Reconciler) namespaceToClusters(ctx context.Context, obj client.Object) []reconcile.Request {
+	if r.Namespace != "" && obj.GetName() != r.Namespace {
+		return nil
+	}
 	return r.clusters(ctx, client.InNamespace(obj.GetName()))
 }
 
@@ -176,7 +183,36 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{}, r.reportSelected(ctx, reg, selection)
+	if err := r.reportSelected(ctx, reg, selection); err != nil || !selection.OptsOut {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, r.optOut(ctx, cluster, reg)
+}
+
+// optOut takes a Cluster out of Fleet that asks for it, by deleting its registration. It
+// asks the API server whether the Cluster still does: what follows cannot be taken back.
+func (r *Reconciler) optOut(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) error {
+	key := client.ObjectKeyFromObject(cluster)
+	live := &clusterv1.Cluster{}
+	switch err := r.APIReader.Get(ctx, key, live); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading Cluster %s: %w", key, err)
+	}
+	if live.UID != cluster.UID || annotations.IsPaused(live, live) || decide.Moving(live) {
+		return nil
+	}
+	selection, err := r.decide(ctx, live, reg)
+	if err != nil || !selection.OptsOut {
+		return err
+	}
+	uid := reg.UID
+	if err := r.Client.Delete(ctx, reg, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting FleetRegistration %s: %w", key, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Cluster opts out of Fleet", "reason", selection.Reason)
+	return nil
 }
 
 // registration returns the Cluster's registration, or nil. One that was created
@@ -263,10 +299,10 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 			RegistrationID: id,
 			FleetCluster:   fleetv1.FleetClusterReference(key),
 			SelectedBy:     *selection.By,
-			Credentials:    credentials(selection),
 			Agent:          agent,
 		},
 	}
+	takePolicy(&reg.Spec, selection)
 	if filter, ok := cluster.Labels[clusterv1.WatchLabel]; ok {
 		reg.Labels[clusterv1.WatchLabel] = filter
 	}
@@ -312,7 +348,7 @@ func validID(id string) bool { return len(id) == idLength }
 func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
 	desired := reg.DeepCopy()
 	desired.Spec.SelectedBy = *selection.By
-	desired.Spec.Credentials = credentials(selection)
+	takePolicy(&desired.Spec, selection)
 	if decide.TakesAgentSettings(&reg.Status) {
 		agent, complete, err := r.agent(ctx, selection)
 		if err != nil {
@@ -362,11 +398,13 @@ func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (age
 	return agent, err == nil && agent.Image != "", err
 }
 
-func credentials(selection decide.Selection) fleetv1.CredentialsSpec {
-	if selection.Policy == nil {
-		return fleetv1.CredentialsSpec{}
+// takePolicy takes from the policy what needs no new pod.
+func takePolicy(spec *fleetv1.FleetRegistrationSpec, selection decide.Selection) {
+	var policy fleetv1.FleetRegistrationPolicySpec
+	if selection.Policy != nil {
+		policy = selection.Policy.Spec
 	}
-	return selection.Policy.Spec.Credentials
+	spec.Credentials, spec.Adoption, spec.Deletion = policy.Credentials, policy.Adoption, policy.Deletion
 }
 
 // reportSelected writes the condition Selected where it changes. A new

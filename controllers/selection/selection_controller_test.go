@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -99,8 +100,9 @@ func newEnv(t *testing.T, objects ...client.Object) *env {
 			Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
 				return errors.New("update")
 			},
-			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
-				return errors.New("delete")
+			Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+				e.writes = append(e.writes, fmt.Sprintf("delete %T", obj))
+				return c.Delete(ctx, obj, opts...)
 			},
 			SubResourceApply: func(ctx context.Context, c client.Client, subResource string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 				e.writes = append(e.writes, "apply "+subResource)
@@ -428,10 +430,10 @@ func TestAWrongLabelIsReportedOnce(t *testing.T) {
 
 func TestSelectedIsWrittenOnlyWhenItChanges(t *testing.T) {
 	g := NewWithT(t)
-	c := cluster(register("true"))
+	c, ns := cluster(nil), namespace(register("true"))
 	connected := condition(fleetv1.AgentConnectedCondition, metav1.ConditionTrue, fleetv1.AgentConnectedReason)
-	e := newEnv(t, c, namespace(nil), fleetConfig(goodConfig),
-		registered(with(connected, condition(fleetv1.SelectedCondition, metav1.ConditionTrue, fleetv1.SelectedReason))))
+	e := newEnv(t, c, ns, fleetConfig(goodConfig),
+		registered(by("", fleetv1.LabelOnNamespace), with(connected, condition(fleetv1.SelectedCondition, metav1.ConditionTrue, fleetv1.SelectedReason))))
 	selected := func() metav1.Condition {
 		return *meta.FindStatusCondition(e.registrationNow(t).Status.Conditions, fleetv1.SelectedCondition)
 	}
@@ -450,12 +452,15 @@ func TestSelectedIsWrittenOnlyWhenItChanges(t *testing.T) {
 	g.Expect(e.applied).To(And(ContainSubstring(`"type":"Selected"`), Not(ContainSubstring("AgentConnected"))), "the rest is the registration controller's")
 
 	e.clock.SetTime(epoch.Add(time.Minute))
+	ns.Labels = register("false")
 	e.change(t, c, func() { c.Labels = nil })
+	g.Expect(e.api.Update(t.Context(), ns)).To(Succeed())
 	e.reconcile(t)
-	g.Expect(selected().Reason).To(Equal(fleetv1.LabelRemovedReason))
+	g.Expect(selected().Reason).To(Equal(fleetv1.OptedOutReason))
 	g.Expect(selected().LastTransitionTime.Time).To(BeTemporally("==", epoch), "it was False before")
 
-	e.change(t, c, func() { c.Labels = register("true") })
+	ns.Labels = register("true")
+	g.Expect(e.api.Update(t.Context(), ns)).To(Succeed())
 	e.reconcile(t)
 	g.Expect(selected().Status).To(Equal(metav1.ConditionTrue))
 	g.Expect(selected().Message).To(BeEmpty())
@@ -467,11 +472,11 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 	edge := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "edge"}}
 	unreadable := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: "Near"}}}
 	for _, tt := range []struct {
-		name   string
-		labels map[string]string
-		by     func(*fleetv1.FleetRegistration)
-		policy *fleetv1.FleetRegistrationPolicy
-		reason string
+		name              string
+		labels, namespace map[string]string
+		by                func(*fleetv1.FleetRegistration)
+		policy            *fleetv1.FleetRegistrationPolicy
+		reason            string
 	}{
 		{name: "policy deleted", labels: register("true"), by: by("gold", fleetv1.LabelOnCluster), reason: fleetv1.PolicyDeletedReason},
 		{name: "policy changed", labels: register("true"), by: by("gold", ""), reason: fleetv1.PolicyMismatchReason,
@@ -479,11 +484,12 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 		{name: "policy mistyped", labels: register("true"), by: by("gold", ""), reason: fleetv1.PolicyInvalidReason,
 			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{ClusterSelector: unreadable}}},
 		{name: "Namespace label lost", by: by("", fleetv1.LabelOnNamespace), reason: fleetv1.LabelRemovedReason},
-		{name: "opted out", labels: register("false"), by: by("", fleetv1.LabelOnCluster), reason: fleetv1.OptedOutReason},
+		{name: "Namespace opted out", namespace: register("false"), by: by("", fleetv1.LabelOnNamespace), reason: fleetv1.OptedOutReason},
+		{name: "label mistyped", labels: register("ture"), by: by("", fleetv1.LabelOnCluster), reason: fleetv1.LabelInvalidReason},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := NewWithT(t)
-			objects := []client.Object{cluster(tt.labels), namespace(nil), registered(tt.by), fleetConfig(`{"apiServerURL": "https://new.example", "agentImage": "new"}`)}
+			objects := []client.Object{cluster(tt.labels), namespace(tt.namespace), registered(tt.by), fleetConfig(`{"apiServerURL": "https://new.example", "agentImage": "new"}`)}
 			if tt.policy != nil {
 				objects = append(objects, tt.policy)
 			}
@@ -502,6 +508,85 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 			g.Expect(after.Status.Conditions[0].Reason).To(Equal(tt.reason))
 		})
 	}
+}
+
+func TestOnlyTheClusterItselfOptsOut(t *testing.T) {
+	onCluster, onNamespace := by("", fleetv1.LabelOnCluster), by("", fleetv1.LabelOnNamespace)
+	paused := func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) }
+	for _, tt := range []struct {
+		name              string
+		labels, namespace map[string]string
+		by                func(*fleetv1.FleetRegistration)
+		change            func(*clusterv1.Cluster)
+		live              map[string]string // where the cache is behind
+		policy            bool
+		deleted           bool
+	}{
+		{name: "label false", labels: register("false"), by: onCluster, deleted: true},
+		{name: "label false, selected by the Namespace before", labels: register("false"), namespace: register("true"), by: onNamespace, deleted: true},
+		{name: "label false, selected by a policy that is gone", labels: register("false"), by: by("gold", ""), deleted: true},
+		{name: "own label removed", by: onCluster, deleted: true},
+		{name: "own label removed, Namespace false", namespace: register("false"), by: onCluster, deleted: true},
+		{name: "own label removed, and the Namespace's counts", namespace: register("true"), by: onCluster},
+		{name: "own label removed, and a policy selects it", by: onCluster, policy: true},
+		{name: "a label that did not count removed", by: by("gold", "")},
+		{name: "label of the Namespace removed", by: onNamespace},
+		{name: "Namespace false", namespace: register("false"), by: onNamespace},
+		{name: "policy gone", labels: register("true"), by: by("gold", fleetv1.LabelOnCluster)},
+		{name: "label mistyped", labels: register("no"), by: onCluster},
+		{name: "paused", labels: register("false"), by: onCluster, change: paused},
+		{name: "label back meanwhile", labels: register("false"), by: onCluster, live: register("true")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			c := cluster(tt.labels)
+			if tt.change != nil {
+				tt.change(c)
+			}
+			objects := []client.Object{c, namespace(tt.namespace), registered(tt.by), fleetConfig(goodConfig)}
+			if tt.policy {
+				objects = append(objects, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: fleetv1.FleetRegistrationPolicySpec{ClusterSelector: &metav1.LabelSelector{}}})
+			}
+			e := newEnv(t, objects...)
+			if tt.live != nil {
+				e.APIReader = interceptor.NewClient(e.api, interceptor.Funcs{
+					Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+						err := c.Get(ctx, key, obj, opts...)
+						if live, ok := obj.(*clusterv1.Cluster); ok {
+							live.Labels = tt.live
+						}
+						return err
+					},
+				})
+			}
+
+			e.reconcile(t)
+			e.reconcile(t)
+
+			g.Expect(!e.registrationNow(t).DeletionTimestamp.IsZero()).To(Equal(tt.deleted))
+			deletions := 0
+			for _, write := range e.writes {
+				if strings.HasPrefix(write, "delete") {
+					deletions++
+				}
+			}
+			g.Expect(deletions == 1).To(Equal(tt.deleted), "%v", e.writes)
+		})
+	}
+}
+
+func TestWhatNeedsNoNewPodFollowsThePolicyAtOnce(t *testing.T) {
+	g := NewWithT(t)
+	connected := registered(with(condition(fleetv1.AgentConnectedCondition, metav1.ConditionTrue, fleetv1.AgentConnectedReason)))
+	how := fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall, Agent: fleetv1.AgentKeep}
+	e := newEnv(t, cluster(register("true")), namespace(nil), fleetConfig(goodConfig), connected,
+		&fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{
+			Adoption: fleetv1.AdoptionAdopt, Deletion: how,
+		}})
+	e.reconcile(t)
+	spec := e.registrationNow(t).Spec
+	g.Expect(spec.Adoption).To(Equal(fleetv1.AdoptionAdopt))
+	g.Expect(spec.Deletion).To(Equal(how))
 }
 
 func TestANamedPolicyTakesOver(t *testing.T) {

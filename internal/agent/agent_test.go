@@ -461,6 +461,11 @@ func TestJudgeHolder(t *testing.T) {
 	deployment := func(id string) *appsv1.Deployment {
 		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: id}}}
 	}
+	stopped := func(id string) *appsv1.Deployment {
+		d := deployment(id)
+		d.Spec.Replicas = new(int32)
+		return d
+	}
 	for name, tc := range map[string]struct {
 		secret     *corev1.Secret
 		deployment *appsv1.Deployment
@@ -478,6 +483,10 @@ func TestJudgeHolder(t *testing.T) {
 		"another's Deployment":                             {nil, deployment(other), mine, HeldByOther},
 		"Fleet's own Deployment":                           {nil, &appsv1.Deployment{}, mine, HeldByOther},
 		"no ID to compare with":                            {secret(""), nil, "", HeldByOther},
+		"a Deployment that was left behind stopped":        {nil, stopped(other), mine, HeldByNobody},
+		"the same, but with a Secret":                      {secret(other), stopped(other), mine, HeldByOther},
+		"our own Deployment, stopped":                      {nil, stopped(mine), mine, HeldByUs},
+		"Fleet's own Deployment, stopped":                  {nil, stopped(""), mine, HeldByOther},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := JudgeHolder(tc.secret, tc.deployment, tc.id); got != tc.want {

@@ -39,7 +39,7 @@ const (
 // deployment returns the agent's Deployment, without its revision. The token has
 // no part in it: a new one must not restart the agent.
 func deployment(in Input) *appsv1.Deployment {
-	podLabels := map[string]string{"app": Name}
+	podLabels := PodLabels()
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"},
 		ObjectMeta: ours(in, Namespace, Name),

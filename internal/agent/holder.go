@@ -23,6 +23,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -44,7 +46,8 @@ const (
 // JudgeHolder says whose the agent is, from the live Secret and Deployment named
 // Name; nil means that the object is not there, and nothing else. The Secret
 // decides, since it is written first and says where the agent goes. A Deployment
-// without it is judged by its own annotation.
+// without it is judged by its own annotation; one that a registration left behind
+// stopped is nobody's.
 func JudgeHolder(secret *corev1.Secret, deployment *appsv1.Deployment, registrationID string) Holder {
 	var decides metav1.Object
 	switch {
@@ -55,16 +58,42 @@ func JudgeHolder(secret *corev1.Secret, deployment *appsv1.Deployment, registrat
 	default:
 		return HeldByNobody
 	}
-	if Ours(decides, registrationID) {
+	switch {
+	case Ours(decides, registrationID):
 		return HeldByUs
+	case secret == nil && RegistrationID(deployment) != "" && ptr.Deref(deployment.Spec.Replicas, 1) == 0:
+		return HeldByNobody
 	}
 	return HeldByOther
 }
 
+// RegistrationID returns the ID of the registration that made obj, empty where none did.
+func RegistrationID(obj metav1.Object) string {
+	return obj.GetAnnotations()[fleetv1.RegistrationIDAnnotation]
+}
+
+// Registered tells whether the Secret is one that Fleet's own registration of the Fleet
+// Cluster left (Fleet 0.13 to 0.16, the agent's "register" command).
+func Registered(secret *corev1.Secret, fleetCluster types.NamespacedName) bool {
+	return RegistrationID(secret) == "" &&
+		string(secret.Data[clusterNamespaceKey]) == fleetCluster.Namespace &&
+		string(secret.Data[clusterNameKey]) == fleetCluster.Name
+}
+
+// Stopped tells whether a Deployment, nil where there is none, has no pod any more and
+// makes no new one. A pod that it made can still be about to end.
+func Stopped(deployment *appsv1.Deployment) bool {
+	return deployment == nil || ptr.Deref(deployment.Spec.Replicas, 1) == 0 &&
+		deployment.Status.ObservedGeneration >= deployment.Generation && deployment.Status.Replicas == 0
+}
+
+// PodLabels are the labels of the agent's pods.
+func PodLabels() map[string]string { return map[string]string{"app": Name} }
+
 // Ours says whether obj carries the ID of this registration. An empty ID is
 // nobody's.
 func Ours(obj metav1.Object, registrationID string) bool {
-	return registrationID != "" && obj.GetAnnotations()[fleetv1.RegistrationIDAnnotation] == registrationID
+	return registrationID != "" && RegistrationID(obj) == registrationID
 }
 
 // Leftovers returns what a removal of the agent deletes, with kinds and names

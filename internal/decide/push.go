@@ -17,7 +17,12 @@ limitations under the License.
 package decide
 
 import (
+	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/token"
@@ -37,12 +42,20 @@ const (
 	NamespaceReplaced PushReason = "NamespaceReplaced"
 	// RevisionChanged means that the manifests differ from what was put in place.
 	RevisionChanged PushReason = "RevisionChanged"
+	// AccountReplaced means that the agent's service account was made anew, with which
+	// the agent's token ended.
+	AccountReplaced PushReason = "AccountReplaced"
 	// RotationAsked means that somebody asked for a new token.
 	RotationAsked PushReason = "RotationAsked"
 	// CredentialDue means that it is time for a new token.
 	CredentialDue PushReason = "CredentialDue"
 	// AgentSilent means that the heartbeat has not arrived for too long.
 	AgentSilent PushReason = "AgentSilent"
+	// VisitFailed means that the last visit failed, and that what called for it is over:
+	// what it found would stand until the next one.
+	VisitFailed PushReason = "VisitFailed"
+	// ResyncDue means that the agent's objects were not looked at for a long time.
+	ResyncDue PushReason = "ResyncDue"
 )
 
 // PushInput is what is known of an agent without visiting it.
@@ -60,6 +73,12 @@ type PushInput struct {
 	LastSeen time.Time
 	// CheckinInterval between two heartbeats; zero means the agent's default.
 	CheckinInterval time.Duration
+	// AccountUID is the UID of the agent's service account; empty means that it is not
+	// known.
+	AccountUID types.UID
+	// ResyncInterval is the time between two looks at the agent's objects; zero means
+	// that nothing but a cause leads to one.
+	ResyncInterval time.Duration
 }
 
 var pushChecks = []struct {
@@ -69,9 +88,12 @@ var pushChecks = []struct {
 	{NotDeployed, func(in PushInput) bool { return in.Status.Agent.Revision == "" }},
 	{NamespaceReplaced, func(in PushInput) bool { return in.Status.Agent.NamespaceUID != in.Status.NamespaceUID }},
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
+	{AccountReplaced, PushInput.accountReplaced},
 	{RotationAsked, func(in PushInput) bool { return in.rotationAsked() && !in.Now.Before(in.rotationTime()) }},
 	{CredentialDue, CredentialIsDue},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
+	{VisitFailed, PushInput.visitFailed},
+	{ResyncDue, func(in PushInput) bool { return in.ResyncInterval > 0 && !in.Now.Before(in.resyncTime()) }},
 }
 
 // Push decides whether the workload cluster is to be visited, and why.
@@ -87,6 +109,20 @@ func Push(in PushInput) PushReason {
 // CredentialIsDue tells whether it is time for a new token.
 func CredentialIsDue(in PushInput) bool { return !in.Now.Before(in.renewTime()) }
 
+// KeepsToken tells whether the agent goes on with a token that it was given earlier,
+// which is for the service account subject and ends with it. What the token says is
+// only believed where the API server then accepts it.
+func KeepsToken(in PushInput, claims token.Claims, subject string) bool {
+	issued := in
+	issued.Status = in.Status.DeepCopy()
+	issued.Status.Credential.IssuedTime, issued.Status.Credential.ExpirationTime =
+		metav1.NewTime(claims.Issued), metav1.NewTime(claims.Expires)
+	return claims.Subject == subject &&
+		(in.AccountUID == "" || claims.AccountUID == in.AccountUID) &&
+		!CredentialIsDue(issued) &&
+		!(in.rotationAsked() && !in.Now.Before(in.rotationTime()))
+}
+
 // NextPush returns when Push will find something to do although nothing changed.
 func NextPush(in PushInput) time.Time {
 	next := in.renewTime()
@@ -96,11 +132,36 @@ func NextPush(in PushInput) time.Time {
 	if in.rotationAsked() && in.rotationTime().Before(next) {
 		next = in.rotationTime()
 	}
+	if in.ResyncInterval > 0 && in.resyncTime().Before(next) {
+		next = in.resyncTime()
+	}
 	return next
 }
 
+func (in PushInput) visitFailed() bool {
+	conditions := in.Status.Conditions
+	return meta.IsStatusConditionFalse(conditions, fleetv1.WorkloadReachableCondition) ||
+		meta.IsStatusConditionFalse(conditions, fleetv1.AgentDeployedCondition)
+}
+
+func (in PushInput) accountReplaced() bool {
+	known := in.Status.Credential.ServiceAccountUID
+	return known != "" && in.AccountUID != "" && in.AccountUID != known
+}
+
+// rotationAsked tells whether the annotation asks for another token than the one that
+// is there. While nothing is known of one, nobody can mean it.
 func (in PushInput) rotationAsked() bool {
-	return in.Rotation != "" && in.Rotation != in.Status.Credential.Rotation
+	credential := in.Status.Credential
+	return in.Rotation != "" && in.Rotation != credential.Rotation && !credential.IssuedTime.IsZero()
+}
+
+// resyncTime is when the agent's objects are looked at although nothing calls for it.
+// A tenth more or less spreads registrations that were made together, each time anew.
+func (in PushInput) resyncTime() time.Time {
+	pushed := in.Status.Agent.PushedTime
+	seed := fmt.Sprintf("%s/%d", in.RegistrationID, pushed.Unix())
+	return pushed.Add(in.ResyncInterval + time.Duration((token.Spread(seed)-0.5)*0.2*float64(in.ResyncInterval)))
 }
 
 // rotationTime is when the next request for a new token is heeded. Tenants may ask

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/token"
 )
 
 // registered is what is known of an agent that was put in place at epoch, with a
@@ -34,12 +35,15 @@ func registered() PushInput {
 		RegistrationID: "one",
 		Revision:       "r1",
 		LastSeen:       epoch.Add(time.Minute),
+		AccountUID:     "account",
 		Status: &fleetv1.FleetRegistrationStatus{
 			NamespaceUID: "uid",
 			Agent:        fleetv1.AgentStatus{Revision: "r1", NamespaceUID: "uid", PushedTime: metav1.NewTime(epoch)},
 			Credential: fleetv1.CredentialStatus{
 				IssuedTime:     metav1.NewTime(epoch),
 				ExpirationTime: metav1.NewTime(epoch.Add(72 * time.Hour)),
+
+				ServiceAccountUID: "account",
 			},
 		},
 	}
@@ -65,6 +69,12 @@ func TestPushFindsTheReason(t *testing.T) {
 		{"namespace replaced", changes{replaced}, NamespaceReplaced},
 		{"revision changed", changes{revised}, RevisionChanged},
 		{"credential due", changes{due}, CredentialDue},
+		{"account made anew", changes{func(in *PushInput) { in.AccountUID = "new" }}, AccountReplaced},
+		{"account not known", changes{func(in *PushInput) { in.Status.Credential.ServiceAccountUID = ""; in.AccountUID = "new" }}, ""},
+		{"account not in the cache", changes{func(in *PushInput) { in.AccountUID = "" }}, ""},
+		{"resync due", changes{func(in *PushInput) { in.ResyncInterval = time.Minute }}, ResyncDue},
+		{"resync not due", changes{func(in *PushInput) { in.ResyncInterval = 3 * time.Minute }}, ""},
+		{"resync due, and silent", changes{silent, func(in *PushInput) { in.ResyncInterval = time.Minute }}, AgentSilent},
 		{"no credential known", changes{func(in *PushInput) { in.Status.Credential = fleetv1.CredentialStatus{} }}, CredentialDue},
 		{"silent", changes{silent}, AgentSilent},
 		{"all at once", changes{silent, due, revised, replaced, never}, NotDeployed},
@@ -154,6 +164,60 @@ func TestMissingBundles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			NewWithT(t).Expect(MissingBundles(tt.releases, tt.present)).To(Equal(tt.want))
+		})
+	}
+}
+
+func TestResyncsAreSpreadAndFoundInTime(t *testing.T) {
+	seen := map[time.Time]bool{}
+	for _, id := range []string{"one", "two", "three", "four", "five"} {
+		g := NewWithT(t)
+		in := registered()
+		in.RegistrationID, in.ResyncInterval = id, 10*time.Hour
+		in.CheckinInterval = 1000 * time.Hour // Silence is no matter here.
+		at := NextPush(in)
+		g.Expect(at).To(BeTemporally("~", epoch.Add(10*time.Hour), time.Hour))
+		in.Now = at.Add(-time.Nanosecond)
+		g.Expect(Push(in)).To(BeEmpty())
+		in.Now = at
+		g.Expect(Push(in)).To(Equal(ResyncDue))
+		seen[at] = true
+
+		in.Status.Agent.PushedTime = metav1.NewTime(at)
+		g.Expect(NextPush(in)).NotTo(BeTemporally("==", at.Add(at.Sub(epoch))), "spread anew each time")
+	}
+	NewWithT(t).Expect(seen).To(HaveLen(5))
+}
+
+func TestATokenIsKeptForAsLongAsItIsGood(t *testing.T) {
+	good := token.Claims{Subject: "system:serviceaccount:a:b", AccountUID: "account", Issued: epoch, Expires: epoch.Add(72 * time.Hour)}
+	for _, tt := range []struct {
+		name   string
+		change func(*PushInput, *token.Claims)
+		kept   bool
+	}{
+		{"good", func(*PushInput, *token.Claims) {}, true},
+		{"found again after the status was lost", func(in *PushInput, _ *token.Claims) {
+			in.Status.Credential, in.Rotation = fleetv1.CredentialStatus{}, "asked before"
+		}, true},
+		{"account not known", func(in *PushInput, _ *token.Claims) { in.AccountUID = "" }, true},
+		{"of another account", func(_ *PushInput, c *token.Claims) { c.Subject = "system:serviceaccount:a:c" }, false},
+		{"of an account that is gone", func(_ *PushInput, c *token.Claims) { c.AccountUID = "old" }, false},
+		{"due", func(_ *PushInput, c *token.Claims) {
+			c.Expires = epoch.Add(time.Hour)
+			c.Issued = epoch.Add(-time.Hour)
+		}, false},
+		{"expired", func(_ *PushInput, c *token.Claims) {
+			c.Expires = epoch.Add(-time.Hour)
+			c.Issued = epoch.Add(-2 * time.Hour)
+		}, false},
+		{"asked for", func(in *PushInput, _ *token.Claims) { in.Rotation = "now" }, false},
+		{"asked for too soon", func(in *PushInput, _ *token.Claims) { in.Rotation, in.Now = "now", epoch.Add(time.Second) }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in, claims := registered(), good
+			tt.change(&in, &claims)
+			NewWithT(t).Expect(KeepsToken(in, claims, good.Subject)).To(Equal(tt.kept))
 		})
 	}
 }

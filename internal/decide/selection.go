@@ -52,12 +52,40 @@ type Selection struct {
 	// Reason is one of the Selected condition, Message says more where nothing
 	// selects the Cluster.
 	Reason, Message string
+	// OptsOut says that a registered Cluster itself asks to be taken out of Fleet. All
+	// else that makes it lose its selection changes nothing.
+	OptsOut bool
 }
 
 // Select decides whether a Cluster is selected. The built-in policy makes new
 // registrations and keeps its own; it never takes one over that a named policy
 // made.
 func Select(in SelectionInput) Selection {
+	selection := selectBy(in)
+	if selection.By == nil && in.Current != nil {
+		_, selection.OptsOut = Departure(in.ClusterLabels, *in.Current, fleetv1.DeletionSpec{})
+	}
+	return selection
+}
+
+// Departure tells whether a Cluster that nothing selects any more opts out of Fleet, and
+// what becomes of the workload cluster. Only its own label counts: set to "false", or
+// removed where it was what selected the Cluster. Removal can be a slip, so it never
+// uninstalls anything. The result has no empty fields.
+func Departure(clusterLabels map[string]string, selectedBy fleetv1.SelectedBy, asked fleetv1.DeletionSpec) (fleetv1.DeletionSpec, bool) {
+	how := fleetv1.DeletionSpec{
+		Workloads: cmp.Or(asked.Workloads, fleetv1.WorkloadsOrphan),
+		Agent:     cmp.Or(asked.Agent, fleetv1.AgentRemove),
+	}
+	value, present := clusterLabels[fleetv1.RegisterLabel]
+	if !present {
+		how.Workloads = fleetv1.WorkloadsOrphan
+		return how, selectedBy.Label == fleetv1.LabelOnCluster
+	}
+	return how, value == "false"
+}
+
+func selectBy(in SelectionInput) Selection {
 	label := effectiveLabel(in)
 	switch {
 	case label.present && label.value == "false":

@@ -184,7 +184,7 @@ func TestSelectAtRandom(t *testing.T) {
 		}
 		return set
 	}
-	var selectedByName, selectedByBuiltIn, notSelected int
+	var selectedByName, selectedByBuiltIn, notSelected, optedOut int
 	for range 20_000 {
 		in := SelectionInput{ClusterLabels: someLabels(), NamespaceLabels: someLabels(), BuiltInPolicy: random.IntN(4) > 0}
 		for range random.IntN(4) {
@@ -215,6 +215,13 @@ func TestSelectAtRandom(t *testing.T) {
 		if present && value != "true" {
 			g.Expect(got.By).To(BeNil(), "%+v", in)
 		}
+		if got.OptsOut {
+			g.Expect(got.By).To(BeNil(), "%+v", in)
+			g.Expect(in.Current).NotTo(BeNil(), "%+v", in)
+			own, present := in.ClusterLabels[fleetv1.RegisterLabel]
+			g.Expect(own == "false" || !present && in.Current.Label == fleetv1.LabelOnCluster).To(BeTrue(), "%+v", in)
+			optedOut++
+		}
 		switch {
 		case got.By == nil:
 			notSelected++
@@ -230,7 +237,7 @@ func TestSelectAtRandom(t *testing.T) {
 			g.Expect(ValidateSelectors(got.Policy)).To(Succeed(), "%+v", in)
 		}
 	}
-	g.Expect(min(selectedByName, selectedByBuiltIn, notSelected)).To(BeNumerically(">", 100))
+	g.Expect(min(selectedByName, selectedByBuiltIn, notSelected, optedOut)).To(BeNumerically(">", 100))
 }
 
 func TestSelectLeavesTheOrderOfItsInput(t *testing.T) {
@@ -262,5 +269,36 @@ func TestOnlyAConnectedAgentKeepsItsSettings(t *testing.T) {
 		{[]metav1.Condition{{Type: fleetv1.AgentDeployedCondition, Status: metav1.ConditionTrue}}, true},
 	} {
 		NewWithT(t).Expect(TakesAgentSettings(&fleetv1.FleetRegistrationStatus{Conditions: tt.conditions})).To(Equal(tt.takes), "%v", tt.conditions)
+	}
+}
+
+func TestDeparture(t *testing.T) {
+	uninstall := fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall, Agent: fleetv1.AgentKeep}
+	orphan := fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsOrphan, Agent: fleetv1.AgentRemove}
+	for _, tt := range []struct {
+		name    string
+		labels  map[string]string
+		by      *fleetv1.SelectedBy
+		asked   fleetv1.DeletionSpec
+		departs bool
+		how     fleetv1.DeletionSpec
+	}{
+		{"asked for, with the defaults", label("false"), &fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}, fleetv1.DeletionSpec{}, true, orphan},
+		{"asked for, as the policy says", label("false"), &fleetv1.SelectedBy{Policy: "p"}, uninstall, true, uninstall},
+		{"own label removed never uninstalls", nil, &fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}, uninstall, true, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsOrphan, Agent: fleetv1.AgentKeep}},
+		{"another's label removed", nil, &fleetv1.SelectedBy{Label: fleetv1.LabelOnNamespace}, uninstall, false, fleetv1.DeletionSpec{}},
+		{"no label counted", nil, &fleetv1.SelectedBy{Policy: "p"}, uninstall, false, fleetv1.DeletionSpec{}},
+		{"registered", label("true"), &fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}, uninstall, false, fleetv1.DeletionSpec{}},
+		{"mistyped", label("False"), &fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}, uninstall, false, fleetv1.DeletionSpec{}},
+		{"emptied", label(""), &fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}, uninstall, false, fleetv1.DeletionSpec{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			how, departs := Departure(tt.labels, *tt.by, tt.asked)
+			g.Expect(departs).To(Equal(tt.departs))
+			if departs {
+				g.Expect(how).To(Equal(tt.how))
+			}
+		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -51,11 +52,16 @@ var keptConditions = []string{
 // more than it watches. A read of anything else fails and does not quietly start a
 // watch; such reads go to mgr.GetAPIReader().
 func cacheOptions(opts *Options) cache.Options {
+	ours := labels.SelectorFromSet(labels.Set{upstream.ManagedByLabel: upstream.FieldOwner})
 	byObject := map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: {Transform: stripCluster},
 		&fleet.Cluster{}: {
 			Label: labels.SelectorFromSet(labels.Set{fleet.ClusterManagementLabel: upstream.ManagementLabelValue}),
 		},
+		&rbacv1.Role{}: {Label: ours},
+		// One of each agent is in its cluster namespace.
+		&rbacv1.RoleBinding{}:    {Label: ours, Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}},
+		&corev1.ServiceAccount{}: {Label: ours, Namespaces: map[string]cache.Config{opts.ManagerNamespace: {}}},
 		&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{
 				opts.FleetNamespace:           {FieldSelector: named(endpoint.FleetConfigMap)},
@@ -66,9 +72,6 @@ func cacheOptions(opts *Options) cache.Options {
 	var namespaces map[string]cache.Config
 	if opts.Namespace != "" {
 		namespaces = map[string]cache.Config{opts.Namespace: {}}
-		namespace := &metav1.PartialObjectMetadata{}
-		namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-		byObject[namespace] = cache.ByObject{Field: named(opts.Namespace)}
 	}
 	return cache.Options{
 		SyncPeriod:                  &opts.SyncPeriod,
@@ -130,6 +133,9 @@ func cachedKinds() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	mapper.Add(rbacv1.SchemeGroupVersion.WithKind("Role"), meta.RESTScopeNamespace)
+	mapper.Add(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), meta.RESTScopeNamespace)
 	mapper.Add(clusterv1.GroupVersion.WithKind("Cluster"), meta.RESTScopeNamespace)
 	mapper.Add(fleet.GroupVersion.WithKind("Cluster"), meta.RESTScopeNamespace)
 	mapper.Add(fleetv1.GroupVersion.WithKind("FleetRegistration"), meta.RESTScopeNamespace)

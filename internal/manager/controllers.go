@@ -19,6 +19,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/utils/clock"
 	capiremote "sigs.k8s.io/cluster-api/controllers/remote"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	"github.com/capi-fleet/capi-fleet/controllers/orphan"
 	"github.com/capi-fleet/capi-fleet/controllers/registration"
 	"github.com/capi-fleet/capi-fleet/controllers/selection"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
@@ -33,6 +35,10 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/token"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
+
+// orphanGrace is how long a Fleet Cluster is without a registration before it is
+// reported.
+const orphanGrace = 30 * time.Second
 
 // setupControllers adds the controllers to the running manager. It is called once,
 // on the leader, when all APIs that they watch are served; the context ends with
@@ -51,27 +57,44 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 		Recorder:      mgr.GetEventRecorder(managerName),
 		Clock:         now,
 		BuiltInPolicy: opts.BuiltInPolicy,
+		Namespace:     opts.Namespace,
 		WatchFilter:   opts.WatchFilter,
 	}
 	if err := selectionController.SetupWithManager(ctx, mgr, concurrency(opts.SelectionConcurrency)); err != nil {
 		return fmt.Errorf("selection: %w", err)
 	}
+	trial, err := token.NewTrial(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
 	registrationController := &registration.Reconciler{
 		Client:    c,
 		APIReader: live,
-		Upstream:  &upstream.Writer{Client: c, Reader: live, ManagerNamespace: opts.ManagerNamespace},
-		Tokens:    &token.Issuer{Client: c, Clock: now, Namespace: opts.ManagerNamespace},
+		Upstream:  &upstream.Writer{Client: c, Reader: live, Cache: c, ManagerNamespace: opts.ManagerNamespace, Clock: now},
+		Tokens:    &token.Issuer{Client: c, Clock: now, Namespace: opts.ManagerNamespace, MaxLifetime: opts.MaxTokenLifetime},
+		TryToken:  trial.Try,
 		Dialer: &remote.Dialer{
 			Denied:    opts.DeniedRanges,
 			UserAgent: capiremote.DefaultClusterAPIUserAgent(managerName),
 		},
-		Recorder:    mgr.GetEventRecorder(managerName),
-		Clock:       now,
-		TokenDir:    opts.AgentTokenDir,
-		WatchFilter: opts.WatchFilter,
+		Recorder:       mgr.GetEventRecorder(managerName),
+		Clock:          now,
+		ResyncInterval: opts.WorkloadResyncInterval,
+		TokenDir:       opts.AgentTokenDir,
+		WatchFilter:    opts.WatchFilter,
 	}
 	if err := registrationController.SetupWithManager(ctx, mgr, concurrency(opts.RegistrationConcurrency)); err != nil {
 		return fmt.Errorf("registration: %w", err)
+	}
+	orphanController := &orphan.Reconciler{
+		Client:    c,
+		APIReader: live,
+		Recorder:  mgr.GetEventRecorder(managerName),
+		Clock:     now,
+		Grace:     orphanGrace,
+	}
+	if err := orphanController.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("orphan: %w", err)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -81,7 +82,7 @@ func TestReadsOutsideTheCacheFailInsteadOfStartingAWatch(t *testing.T) {
 	mgr, err := newManager(rest.CopyConfig(nowhere), parse(g))
 	g.Expect(err).NotTo(HaveOccurred())
 
-	err = mgr.GetClient().Get(t.Context(), client.ObjectKey{Namespace: "edge", Name: "a"}, &corev1.ServiceAccount{})
+	err = mgr.GetClient().Get(t.Context(), client.ObjectKey{Namespace: "edge", Name: "a"}, &corev1.Pod{})
 
 	notCached := &cache.ErrResourceNotCached{}
 	g.Expect(err).To(BeAssignableToTypeOf(notCached))
@@ -106,6 +107,10 @@ func TestCacheHoldsOnlyWhatIsWatched(t *testing.T) {
 	g.Expect(configMaps).To(HaveLen(2))
 	g.Expect(configMaps["fleet"].FieldSelector.String()).To(Equal("metadata.name=fleet-controller"))
 	g.Expect(configMaps["kube-public"].FieldSelector.String()).To(Equal("metadata.name=cluster-info"))
+	for _, obj := range []client.Object{&rbacv1.Role{}, &rbacv1.RoleBinding{}, &corev1.ServiceAccount{}} {
+		g.Expect(byObject(g, opts, obj).Label.String()).To(Equal("app.kubernetes.io/managed-by=capi-fleet"), "%T", obj)
+	}
+	g.Expect(byObject(g, opts, &corev1.ServiceAccount{}).Namespaces).To(And(HaveLen(1), HaveKey("capi-fleet-system")))
 }
 
 func TestNamespaceFlagLimitsTheCache(t *testing.T) {
@@ -115,9 +120,7 @@ func TestNamespaceFlagLimitsTheCache(t *testing.T) {
 
 	g.Expect(opts.DefaultNamespaces).To(HaveLen(1))
 	g.Expect(opts.DefaultNamespaces).To(HaveKey("edge"))
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	g.Expect(byObject(g, opts, namespace).Field.String()).To(Equal("metadata.name=edge"))
+	g.Expect(byObject(g, opts, &rbacv1.RoleBinding{}).Namespaces).To(And(HaveLen(1), HaveKey(cache.AllNamespaces)), "one is in the cluster namespace")
 	g.Expect(byObject(g, opts, &corev1.ConfigMap{}).Namespaces).To(HaveLen(2))
 }
 

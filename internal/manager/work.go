@@ -20,24 +20,26 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/metrics"
 )
 
 // startWork sets up what needs all APIs to be served: the controllers, and the
-// metrics that count registrations, until the context ends. Only the leader counts,
+// metrics that count registrations and orphans, until the context ends. Only the leader counts,
 // so the sum over all managers is right.
 func startWork(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
 	if err := setupControllers(ctx, mgr, opts); err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 
-	collector := metrics.NewCollector(listRegistrations(mgr.GetCache(), opts.WatchFilter))
+	collector := metrics.NewCollector(clock.RealClock{}, listRegistrations(mgr.GetCache(), opts.WatchFilter), countOrphans(mgr.GetCache()))
 	if err := ctrlmetrics.Registry.Register(collector); err != nil {
 		// Clusters join all the same.
 		mgr.GetLogger().Error(err, "Failed to register the metrics of registrations")
@@ -60,5 +62,16 @@ func listRegistrations(cache client.Reader, watchFilter string) func(context.Con
 			return nil, fmt.Errorf("listing FleetRegistrations: %w", err)
 		}
 		return list.Items, nil
+	}
+}
+
+// countOrphans counts the Fleet Clusters of the cache that are labelled as orphans.
+func countOrphans(cache client.Reader) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		list := &fleet.ClusterList{}
+		if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy, client.MatchingLabels{fleetv1.OrphanLabel: "true"}); err != nil {
+			return 0, fmt.Errorf("listing orphaned Fleet Clusters: %w", err)
+		}
+		return len(list.Items), nil
 	}
 }

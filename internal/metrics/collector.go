@@ -22,12 +22,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
 
 // listTimeout bounds the listing of one scrape.
 const listTimeout = 5 * time.Second
+
+// expiringWithin is how soon a credential ends that counts as expiring.
+const expiringWithin = 6 * time.Hour
 
 // The states of a registration. Each registration counts in the first that fits,
 // from top to bottom.
@@ -40,21 +44,32 @@ const (
 
 var states = []string{stateDeleting, statePaused, stateReady, stateNotReady}
 
-// collector looks at all registrations whenever it is scraped.
+// collector looks at all registrations and orphans whenever it is scraped.
 type collector struct {
+	clock          clock.PassiveClock
 	list           func(context.Context) ([]fleetv1.FleetRegistration, error)
+	count          func(context.Context) (int, error)
 	registrations  *prometheus.Desc
 	earliestExpiry *prometheus.Desc
+	expiring       *prometheus.Desc
+	orphans        *prometheus.Desc
 }
 
-// NewCollector returns a collector of the number of registrations by state and of
-// the earliest end of a credential. At each scrape it calls list, which has five
-// seconds and should read from a cache; what it returns is only read. When list
-// fails the collector yields nothing for that scrape, and the other metrics are
-// served all the same. The caller registers the collector.
-func NewCollector(list func(context.Context) ([]fleetv1.FleetRegistration, error)) prometheus.Collector {
+// NewCollector returns a collector of the number of registrations by state, of the
+// ends of their credentials, and of the number of orphaned Fleet Clusters. At each
+// scrape it calls registrations and orphans, which have five seconds together and
+// should read from a cache; what they return is only read. What one of them fails to
+// give is left out of that scrape, and the other metrics are served all the same. The
+// caller registers the collector.
+func NewCollector(
+	now clock.PassiveClock,
+	registrations func(context.Context) ([]fleetv1.FleetRegistration, error),
+	orphans func(context.Context) (int, error),
+) prometheus.Collector {
 	return &collector{
-		list: list,
+		clock: now,
+		list:  registrations,
+		count: orphans,
 		registrations: prometheus.NewDesc(
 			prometheus.BuildFQName(prefix, "", "registrations"),
 			"Number of FleetRegistrations by state: deleting, paused, ready or not_ready.",
@@ -64,6 +79,14 @@ func NewCollector(list func(context.Context) ([]fleetv1.FleetRegistration, error
 			"Unix time in seconds at which the first of the agents' credentials ends. "+
 				"Missing while no agent has a credential.",
 			nil, nil),
+		expiring: prometheus.NewDesc(
+			prometheus.BuildFQName(prefix, "", "credentials_expiring"),
+			"Number of FleetRegistrations whose agent's credential ends within six hours or has ended.",
+			nil, nil),
+		orphans: prometheus.NewDesc(
+			prometheus.BuildFQName(prefix, "", "orphaned_fleet_clusters"),
+			"Number of Fleet Clusters that were made for a FleetRegistration which is gone.",
+			nil, nil),
 	}
 }
 
@@ -71,30 +94,44 @@ func NewCollector(list func(context.Context) ([]fleetv1.FleetRegistration, error
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.registrations
 	ch <- c.earliestExpiry
+	ch <- c.expiring
+	ch <- c.orphans
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
-	registrations, err := c.list(ctx)
-	if err != nil {
-		return
+	if orphans, err := c.count(ctx); err == nil {
+		ch <- prometheus.MustNewConstMetric(c.orphans, prometheus.GaugeValue, float64(orphans))
 	}
+	if registrations, err := c.list(ctx); err == nil {
+		c.collectRegistrations(ch, registrations)
+	}
+}
 
+func (c *collector) collectRegistrations(ch chan<- prometheus.Metric, registrations []fleetv1.FleetRegistration) {
 	counts := map[string]int{}
 	var earliest time.Time
+	expiring, soon := 0, c.clock.Now().Add(expiringWithin)
 	for i := range registrations {
 		registration := &registrations[i]
 		counts[state(registration)]++
 		expiry := registration.Status.Credential.ExpirationTime.Time
-		if !expiry.IsZero() && (earliest.IsZero() || expiry.Before(earliest)) {
+		if expiry.IsZero() {
+			continue
+		}
+		if earliest.IsZero() || expiry.Before(earliest) {
 			earliest = expiry
+		}
+		if !expiry.After(soon) {
+			expiring++
 		}
 	}
 	for _, s := range states {
 		ch <- prometheus.MustNewConstMetric(c.registrations, prometheus.GaugeValue, float64(counts[s]), s)
 	}
+	ch <- prometheus.MustNewConstMetric(c.expiring, prometheus.GaugeValue, float64(expiring))
 	if !earliest.IsZero() {
 		ch <- prometheus.MustNewConstMetric(c.earliestExpiry, prometheus.GaugeValue, float64(earliest.Unix()))
 	}

@@ -22,6 +22,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,7 +37,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	registry, ok := ctrlmetrics.Registry.(prometheus.Collector)
 	g.Expect(ok).To(BeTrue(), "the registry cannot be asked what it holds")
 	var registered []string
-	for _, name := range append(names(registry), names(NewCollector(listOf()))...) {
+	for _, name := range append(names(registry), names(NewCollector(clockAt(time.Unix(0, 0)), listOf(), orphans(0)))...) {
 		if strings.HasPrefix(name, prefix) {
 			registered = append(registered, name)
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -48,6 +49,14 @@ func listOf(registrations ...fleetv1.FleetRegistration) func(context.Context) ([
 	return func(context.Context) ([]fleetv1.FleetRegistration, error) { return registrations, nil }
 }
 
+// orphans stands in for a management cluster with n orphaned Fleet Clusters.
+func orphans(n int) func(context.Context) (int, error) {
+	return func(context.Context) (int, error) { return n, nil }
+}
+
+// clockAt is a clock that stands.
+func clockAt(now time.Time) *testclock.FakePassiveClock { return testclock.NewFakePassiveClock(now) }
+
 func TestCollectorCountsEachRegistrationInOneState(t *testing.T) {
 	g := NewWithT(t)
 	first := time.Unix(1_900_000_000, 0)
@@ -58,7 +67,7 @@ func TestCollectorCountsEachRegistrationInOneState(t *testing.T) {
 		{Type: fleetv1.ReadyCondition, Status: metav1.ConditionFalse},
 		{Type: fleetv1.PausedCondition, Status: metav1.ConditionFalse},
 	}
-	c := NewCollector(listOf(
+	c := NewCollector(clockAt(first), listOf(
 		registration(time.Time{}),
 		failing,
 		registration(first.Add(2*time.Hour), fleetv1.ReadyCondition),
@@ -66,12 +75,18 @@ func TestCollectorCountsEachRegistrationInOneState(t *testing.T) {
 		registration(first.Add(time.Minute), fleetv1.ReadyCondition),
 		registration(time.Time{}, fleetv1.ReadyCondition, fleetv1.PausedCondition),
 		deleting,
-	))
+	), orphans(2))
 
 	g.Expect(testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours or has ended.
+# TYPE capi_fleet_credentials_expiring gauge
+capi_fleet_credentials_expiring 4
 # HELP capi_fleet_earliest_credential_expiry_timestamp_seconds Unix time in seconds at which the first of the agents' credentials ends. Missing while no agent has a credential.
 # TYPE capi_fleet_earliest_credential_expiry_timestamp_seconds gauge
 capi_fleet_earliest_credential_expiry_timestamp_seconds 1.9e+09
+# HELP capi_fleet_orphaned_fleet_clusters Number of Fleet Clusters that were made for a FleetRegistration which is gone.
+# TYPE capi_fleet_orphaned_fleet_clusters gauge
+capi_fleet_orphaned_fleet_clusters 2
 # HELP capi_fleet_registrations Number of FleetRegistrations by state: deleting, paused, ready or not_ready.
 # TYPE capi_fleet_registrations gauge
 capi_fleet_registrations{state="deleting"} 1
@@ -84,7 +99,13 @@ capi_fleet_registrations{state="ready"} 3
 func TestCollectorReportsZeroRegistrationsAndNoExpiry(t *testing.T) {
 	g := NewWithT(t)
 
-	g.Expect(testutil.CollectAndCompare(NewCollector(listOf()), strings.NewReader(`
+	g.Expect(testutil.CollectAndCompare(NewCollector(clockAt(time.Unix(1_900_000_000, 0)), listOf(), orphans(0)), strings.NewReader(`
+# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours or has ended.
+# TYPE capi_fleet_credentials_expiring gauge
+capi_fleet_credentials_expiring 0
+# HELP capi_fleet_orphaned_fleet_clusters Number of Fleet Clusters that were made for a FleetRegistration which is gone.
+# TYPE capi_fleet_orphaned_fleet_clusters gauge
+capi_fleet_orphaned_fleet_clusters 0
 # HELP capi_fleet_registrations Number of FleetRegistrations by state: deleting, paused, ready or not_ready.
 # TYPE capi_fleet_registrations gauge
 capi_fleet_registrations{state="deleting"} 0
@@ -98,14 +119,40 @@ func TestFailingListLeavesTheScrapeIntact(t *testing.T) {
 	g := NewWithT(t)
 	registry := prometheus.NewPedanticRegistry()
 	other := prometheus.NewCounter(prometheus.CounterOpts{Name: "other_total", Help: "Other."})
-	registry.MustRegister(other, NewCollector(func(context.Context) ([]fleetv1.FleetRegistration, error) {
-		return nil, errors.New("not cached yet")
-	}))
+	failing := errors.New("not cached yet")
+	registry.MustRegister(other, NewCollector(clockAt(time.Unix(1_900_000_000, 0)),
+		func(context.Context) ([]fleetv1.FleetRegistration, error) { return nil, failing },
+		func(context.Context) (int, error) { return 0, failing },
+	))
 
 	families, err := registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(families).To(HaveLen(1))
 	g.Expect(families[0].GetName()).To(Equal("other_total"))
+}
+
+func TestCredentialsThatEndWithinSixHoursAreExpiring(t *testing.T) {
+	now := time.Unix(1_900_000_000, 0)
+	for name, c := range map[string]struct {
+		registration fleetv1.FleetRegistration
+		expiring     string
+	}{
+		"ended":           {registration(now.Add(-30 * 24 * time.Hour)), "1"},
+		"in six hours":    {registration(now.Add(6 * time.Hour)), "1"},
+		"a second later":  {registration(now.Add(6*time.Hour + time.Second)), "0"},
+		"paused":          {registration(now.Add(time.Hour), fleetv1.PausedCondition), "1"},
+		"ready":           {registration(now.Add(time.Hour), fleetv1.ReadyCondition), "1"},
+		"none was issued": {registration(time.Time{}), "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			g.Expect(testutil.CollectAndCompare(NewCollector(clockAt(now), listOf(c.registration), orphans(0)), strings.NewReader(`
+# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours or has ended.
+# TYPE capi_fleet_credentials_expiring gauge
+capi_fleet_credentials_expiring `+c.expiring+`
+`), "capi_fleet_credentials_expiring")).To(Succeed())
+		})
+	}
 }
 
 func TestPushesAreCountedByOutcome(t *testing.T) {
@@ -149,7 +196,7 @@ func TestNamesAndHelpTextsFollowTheConventionsOfPrometheus(t *testing.T) {
 	PushFailed(fleetv1.ConnectionFailedReason)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(
-		NewCollector(listOf(registration(time.Unix(1_900_000_000, 0)))),
+		NewCollector(clockAt(time.Unix(1_900_000_000, 0)), listOf(registration(time.Unix(1_900_000_000, 0))), orphans(1)),
 		apiAnswerToRegistered, selectionToRegistered, pushes, pushFailures,
 	)
 
@@ -158,7 +205,7 @@ func TestNamesAndHelpTextsFollowTheConventionsOfPrometheus(t *testing.T) {
 	g.Expect(problems).To(BeEmpty())
 	families, err := registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(families).To(HaveLen(6))
+	g.Expect(families).To(HaveLen(8))
 }
 
 func TestMetricsAreInTheRegistryThatTheManagerServes(t *testing.T) {

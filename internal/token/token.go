@@ -28,6 +28,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,14 +50,24 @@ type Issuer struct {
 	Client    client.Client
 	Clock     clock.PassiveClock
 	Namespace string
+	// MaxLifetime is the longest life that is asked for. Zero sets no limit.
+	MaxLifetime time.Duration
+}
+
+// Subject returns the name that the API server knows the service account name by.
+func (i *Issuer) Subject(name string) string {
+	return serviceaccount.MakeUsername(i.Namespace, name)
 }
 
 // Issue returns a new token of the service account name. A lifetime of zero means
-// 72 h. The token's expiry is what the API server granted, which may be sooner.
+// 72 h; more than MaxLifetime means that. The token's expiry is what the API server granted, which may be sooner.
 // Errors are the API server's, wrapped.
 func (i *Issuer) Issue(ctx context.Context, name string, lifetime time.Duration) (Token, error) {
 	if lifetime == 0 {
 		lifetime = defaultLifetime
+	}
+	if i.MaxLifetime > 0 {
+		lifetime = min(lifetime, i.MaxLifetime)
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -74,9 +85,14 @@ func (i *Issuer) Issue(ctx context.Context, name string, lifetime time.Duration)
 // away then. The seed spreads tokens that were issued together; the same seed
 // always gives the same time. It is a minute after the issue at the earliest.
 func RenewTime(issued, expires time.Time, seed string) time.Time {
-	sum := sha256.Sum256([]byte(seed))
-	spread := float64(binary.BigEndian.Uint32(sum[:])) / (1 << 32)
 	life := expires.Sub(issued)
 	// A clock that is far ahead of the API server's makes lives of less than nothing.
-	return issued.Add(max(time.Minute, life/3+time.Duration(spread*float64(life/6))))
+	return issued.Add(max(time.Minute, life/3+time.Duration(Spread(seed)*float64(life/6))))
+}
+
+// Spread returns a number from 0 up to 1, always the same for the same seed, by which
+// what would happen at the same time is spread.
+func Spread(seed string) float64 {
+	sum := sha256.Sum256([]byte(seed))
+	return float64(binary.BigEndian.Uint32(sum[:])) / (1 << 32)
 }

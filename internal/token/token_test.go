@@ -73,6 +73,19 @@ func TestIssueAsksForTheLifetimeThatItIsTold(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
+func TestIssueNeverAsksForMoreThanTheLimit(t *testing.T) {
+	for lifetime, want := range map[time.Duration]time.Duration{0: time.Hour, 2 * time.Hour: time.Hour, 30 * time.Minute: 30 * time.Minute} {
+		g := NewWithT(t)
+		i := issuer(func(_ client.Object, request *authenticationv1.TokenRequest) error {
+			g.Expect(*request.Spec.ExpirationSeconds).To(BeEquivalentTo(want / time.Second))
+			return nil
+		})
+		i.MaxLifetime = time.Hour
+		_, err := i.Issue(t.Context(), "cluster-a", lifetime)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
 func TestIssueWrapsTheServersError(t *testing.T) {
 	g := NewWithT(t)
 	refused := errors.New("refused")

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
@@ -44,7 +45,9 @@ const (
 	// bundlesBinding is the RoleBinding in the cluster namespace.
 	bundlesBinding = "capi-fleet-agent"
 
-	managedByLabel = "app.kubernetes.io/managed-by"
+	// ManagedByLabel is on all that a registration makes but the Fleet Cluster. Its
+	// value is FieldOwner.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
 )
 
 // Registration is what the objects of one registration are made from.
@@ -58,16 +61,19 @@ type Registration struct {
 	// Namespace is the cluster namespace, once one was chosen. The agent's service
 	// account, Role and RoleBinding have its name.
 	Namespace string
-	// LookFirst says that an earlier try failed. Then each object is looked for before
-	// it is created: what stands in the way would refuse the create each time.
+	// LookFirst says that an earlier try failed, or that most of it is there. Then each
+	// object is looked for before it is created: what is there would refuse the create
+	// each time.
 	LookFirst bool
+	// Adopt says that a Fleet Cluster which Fleet registered by itself is taken over.
+	Adopt bool
 }
 
 func (r Registration) meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:   namespace,
 		Name:        name,
-		Labels:      map[string]string{managedByLabel: FieldOwner},
+		Labels:      map[string]string{ManagedByLabel: FieldOwner},
 		Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: r.ID},
 	}
 }
@@ -128,6 +134,11 @@ func (r Registration) bundlesRoleBinding(managerNamespace string) *rbacv1.RoleBi
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: AgentClusterRole},
 		Subjects:   r.subjects(managerNamespace),
 	}
+}
+
+// rights returns the Role and the RoleBindings, in the order in which they are made.
+func (r Registration) rights(managerNamespace string) []client.Object {
+	return []client.Object{r.statusRole(), r.statusRoleBinding(managerNamespace), r.bundlesRoleBinding(managerNamespace)}
 }
 
 func (r Registration) subjects(managerNamespace string) []rbacv1.Subject {

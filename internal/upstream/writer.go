@@ -18,8 +18,8 @@ package upstream
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -49,20 +50,30 @@ type Writer struct {
 	Client client.Client
 	// Reader reads without a cache.
 	Reader client.Reader
+	// Cache reads what is watched: metadata of Namespaces and ServiceAccounts, Roles and
+	// RoleBindings. Only Look needs it.
+	Cache client.Reader
 	// ManagerNamespace holds the agents' service accounts.
 	ManagerNamespace string
+	// Clock is the time. Only an adoption needs it.
+	Clock clock.PassiveClock
+
+	touches touches
 }
 
 // Placed is where a registration's objects are.
 type Placed struct {
 	Namespace    string
 	NamespaceUID types.UID
+	// AccountUID is the UID of the agent's service account.
+	AccountUID types.UID
 }
 
-// Ensure makes what is missing of the registration's objects. Every first write
-// is a create, so that nothing that exists already is touched before it was
-// judged. taken tells whether another registration holds a name for its cluster
-// namespace; it is asked only while the registration has none.
+// Ensure makes what is missing of the registration's objects and puts right what
+// differs. Every first write is a create, so that nothing that exists already is
+// touched before it was judged, and nothing is written where nothing differs. taken
+// tells whether another registration holds a name for its cluster namespace; it is
+// asked only while the registration has none.
 //
 // It returns a *Refusal where something that is not ours is in the way, and
 // otherwise the API server's error, wrapped.
@@ -71,26 +82,24 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 	if err != nil {
 		return Placed{}, err
 	}
-	if r.Namespace == "" && slices.Contains(r.names(), cluster.Status.Namespace) {
-		// Chosen before, for a registration that was made anew since: at another
-		// name the Fleet Cluster would lose its BundleDeployments.
-		r.Namespace = cluster.Status.Namespace
+	if r.Namespace == "" {
+		// Chosen before, by Fleet or for a registration that was made anew since: at
+		// another name the Fleet Cluster would lose its BundleDeployments.
+		if r.Namespace, err = w.chosenNamespace(ctx, r, cluster); err != nil {
+			return Placed{}, err
+		}
 	}
 	namespace, err := w.ensureNamespace(ctx, r, taken)
 	if err != nil {
 		return Placed{}, err
 	}
 	r.Namespace = namespace.Name
-	for _, step := range []struct {
-		obj     client.Object
-		foreign string
-	}{
-		{r.serviceAccount(w.ManagerNamespace), fleetv1.ServiceAccountForeignReason},
-		{r.statusRole(), fleetv1.RBACForeignReason},
-		{r.statusRoleBinding(w.ManagerNamespace), fleetv1.RBACForeignReason},
-		{r.bundlesRoleBinding(w.ManagerNamespace), fleetv1.RBACForeignReason},
-	} {
-		if err := w.ensure(ctx, r, step.obj, step.foreign); err != nil {
+	account, err := w.ensure(ctx, r, r.serviceAccount(w.ManagerNamespace), fleetv1.ServiceAccountForeignReason)
+	if err != nil {
+		return Placed{}, err
+	}
+	for _, obj := range r.rights(w.ManagerNamespace) {
+		if _, err := w.ensure(ctx, r, obj, fleetv1.RBACForeignReason); err != nil {
 			return Placed{}, err
 		}
 	}
@@ -101,42 +110,39 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 			return Placed{}, err
 		}
 	}
-	return Placed{Namespace: namespace.Name, NamespaceUID: namespace.UID}, nil
+	return Placed{Namespace: namespace.Name, NamespaceUID: namespace.UID, AccountUID: account.GetUID()}, nil
 }
 
 func (w *Writer) ensureFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
-	// rand.Text holds at least 128 random bits.
-	cluster := r.fleetCluster(rand.Text() + rand.Text())
-	created, err := w.create(ctx, r, cluster)
-	if err != nil || created {
+	cluster := r.fleetCluster(newClientID())
+	there, err := w.create(ctx, r, cluster)
+	if err != nil || there == nil {
 		return cluster, err
 	}
-	live, err := w.fleetCluster(ctx, r)
-	if err == nil && live == nil {
-		// It went in between; the next try creates it.
-		err = fmt.Errorf("creating Fleet Cluster %s: it was there and is gone", r.FleetCluster)
-	}
-	return live, err
-}
-
-// fleetCluster reads and judges the Fleet Cluster of that name. It returns nil where
-// there is none, and a *Refusal where it is not ours to write.
-func (w *Writer) fleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
-	live, err := w.readFleetCluster(ctx, r)
-	if err != nil || live == nil {
+	live := there.(*fleet.Cluster)
+	if err := w.judge(ctx, r, live); err != nil {
 		return nil, err
 	}
+	return live, w.putRight(ctx, r, live, cluster)
+}
+
+// judge returns a *Refusal where a Fleet Cluster is not ours to write.
+func (w *Writer) judge(ctx context.Context, r Registration, live *fleet.Cluster) error {
 	switch {
 	case !live.DeletionTimestamp.IsZero():
-		return nil, &Refusal{fleetv1.FleetClusterTerminatingReason,
+		return &Refusal{fleetv1.FleetClusterTerminatingReason,
 			fmt.Sprintf("Waiting for Fleet Cluster %s to be gone", r.FleetCluster)}
+	case r.mayAdopt(live):
+		return w.beginAdoption(ctx, r, live)
 	case !r.ours(live):
-		return nil, &Refusal{fleetv1.FleetClusterForeignReason,
-			fmt.Sprintf("Fleet Cluster %s exists and is not ours; delete or rename it", r.FleetCluster)}
+		return &Refusal{fleetv1.FleetClusterForeignReason,
+			fmt.Sprintf("Fleet Cluster %s exists and is not ours; the documentation says how to adopt it", r.FleetCluster)}
 	case handedOver(live):
-		return nil, labelRemoved(r)
+		return labelRemoved(r)
+	case live.Annotations[fleetv1.AdoptingAnnotation] != "":
+		return w.finishAdoption(ctx, r, live)
 	}
-	return live, nil
+	return nil
 }
 
 // readFleetCluster reads the Fleet Cluster of that name, whosever it is. It returns
@@ -175,76 +181,101 @@ func (r Registration) names() []string {
 	}
 }
 
+// chosenNamespace returns the cluster namespace that a Fleet Cluster of ours names,
+// empty where it names none that is its own. A Fleet Cluster that was adopted may have
+// one of another name than ours.
+func (w *Writer) chosenNamespace(ctx context.Context, r Registration, cluster *fleet.Cluster) (string, error) {
+	name := cluster.Status.Namespace
+	if slices.Contains(r.names(), name) {
+		return name, nil
+	}
+	if !isClusterNamespace(name) {
+		return "", nil
+	}
+	namespace, err := w.readNamespace(ctx, r, name)
+	if err != nil || namespace == nil {
+		return "", err
+	}
+	return name, nil
+}
+
 func (w *Writer) ensureNamespace(ctx context.Context, r Registration, taken func(string) bool) (*corev1.Namespace, error) {
 	for _, name := range r.names() {
 		if r.Namespace == "" && taken(name) {
 			continue
 		}
 		namespace := r.namespace(name)
-		created, err := w.create(ctx, r, namespace)
-		if err != nil || created {
+		there, err := w.create(ctx, r, namespace)
+		if err != nil || there == nil {
 			return namespace, err
 		}
-		live := &corev1.Namespace{}
-		if err := w.Reader.Get(ctx, client.ObjectKeyFromObject(namespace), live); err != nil {
-			return nil, fmt.Errorf("reading namespace %s: %w", name, err)
-		}
-		if !r.oursNamespace(live) {
+		live := there.(*corev1.Namespace)
+		if !r.ours(live) && !r.oursNamespace(live) {
 			continue
 		}
 		if !live.DeletionTimestamp.IsZero() {
 			return nil, &Refusal{fleetv1.NamespaceTerminatingReason, fmt.Sprintf("Waiting for namespace %s to be gone", name)}
 		}
-		return live, nil
+		return live, w.putRight(ctx, r, live, namespace)
 	}
 	return nil, &Refusal{fleetv1.NamespaceForeignReason,
 		fmt.Sprintf("No name is free for the cluster namespace of Fleet Cluster %s: %v exist and are not its own", r.FleetCluster, r.names())}
 }
 
-func (w *Writer) ensure(ctx context.Context, r Registration, obj client.Object, foreign string) error {
-	created, err := w.create(ctx, r, obj)
-	if err != nil || created {
-		return err
+// ensure makes an object, or puts right what there is of it, and returns it.
+func (w *Writer) ensure(ctx context.Context, r Registration, obj client.Object, foreign string) (client.Object, error) {
+	live, err := w.create(ctx, r, obj)
+	if err != nil || live == nil {
+		return obj, err
 	}
-	key := client.ObjectKeyFromObject(obj)
-	if err := w.Reader.Get(ctx, key, obj); err != nil {
-		return fmt.Errorf("reading %s %s: %w", kind(obj), key, err)
+	if !r.ours(live) {
+		return nil, &Refusal{foreign, fmt.Sprintf("%s %s exists and is not ours; delete it", kind(obj), client.ObjectKeyFromObject(obj))}
 	}
-	if !r.ours(obj) {
-		return &Refusal{foreign, fmt.Sprintf("%s %s exists and is not ours; delete it", kind(obj), key)}
-	}
-	return nil
+	return live, w.putRight(ctx, r, live, obj)
 }
 
-// create creates an object and tells whether it did; false without an error
-// means that one of this name is there.
-func (w *Writer) create(ctx context.Context, r Registration, obj client.Object) (bool, error) {
+// create creates an object, unless one of its name is there: that is returned.
+func (w *Writer) create(ctx context.Context, r Registration, obj client.Object) (there client.Object, err error) {
 	if r.LookFirst {
-		key := client.ObjectKeyFromObject(obj)
-		err := w.Reader.Get(ctx, key, obj.DeepCopyObject().(client.Object))
-		if err == nil {
-			return false, nil
-		}
-		if !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("reading %s %s: %w", kind(obj), key, err)
+		if there, err := w.read(ctx, obj); err != nil || there != nil {
+			return there, err
 		}
 	}
-	err := w.Client.Create(ctx, obj, client.FieldOwner(FieldOwner))
+	err = w.Client.Create(ctx, obj, client.FieldOwner(FieldOwner))
 	switch {
 	case err == nil:
-		return true, nil
+		return nil, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, &Refusal{fleetv1.NamespaceTerminatingReason,
+		return nil, &Refusal{fleetv1.NamespaceTerminatingReason,
 			fmt.Sprintf("Namespace %s is being deleted", obj.GetNamespace())}
 	case apierrors.IsAlreadyExists(err):
-		return false, nil
+		there, err := w.read(ctx, obj)
+		if err == nil && there == nil {
+			// The next try creates it.
+			err = fmt.Errorf("creating %s %s: it was there and is gone", kind(obj), client.ObjectKeyFromObject(obj))
+		}
+		return there, err
 	default:
-		return false, fmt.Errorf("creating %s %s: %w", kind(obj), client.ObjectKeyFromObject(obj), err)
+		return nil, fmt.Errorf("creating %s %s: %w", kind(obj), client.ObjectKeyFromObject(obj), err)
 	}
+}
+
+// read returns the object of that kind and name, nil where there is none.
+func (w *Writer) read(ctx context.Context, obj client.Object) (client.Object, error) {
+	// An object that holds something already would keep what the answer leaves out.
+	live := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
+	key := client.ObjectKeyFromObject(obj)
+	if err := w.Reader.Get(ctx, key, live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading %s %s: %w", kind(obj), key, err)
+	}
+	return live, nil
 }
 
 func (w *Writer) setStatusNamespace(ctx context.Context, cluster *fleet.Cluster, namespace string) error {
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"namespace":%q}}`, namespace))
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"namespace":%q}}`, cluster.UID, namespace))
 	if err := w.Client.Status().Patch(ctx, cluster, patch, client.FieldOwner(FieldOwner)); err != nil {
 		return fmt.Errorf("setting status.namespace of Fleet Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
@@ -264,19 +295,48 @@ func (w *Writer) Exists(ctx context.Context, r Registration) (bool, error) {
 	return r.ours(live) && live.DeletionTimestamp.IsZero(), nil
 }
 
+// SetClusterUID makes our Fleet Cluster, where there is one, that of another CAPI
+// Cluster: one that a backup brought back with a new UID.
+func (w *Writer) SetClusterUID(ctx context.Context, r Registration) error {
+	live, err := w.readFleetCluster(ctx, r)
+	if err != nil || live == nil || !r.ours(live) || handedOver(live) {
+		return err
+	}
+	if live.Annotations[fleetv1.ClusterUIDAnnotation] == string(r.ClusterUID) {
+		return nil
+	}
+	return w.patchMeta(ctx, live, object{"annotations": object{fleetv1.ClusterUIDAnnotation: r.ClusterUID}})
+}
+
+// DeleteOptions say how far a deletion goes.
+type DeleteOptions struct {
+	// Abandon gives up waiting for Fleet to delete the cluster namespace.
+	Abandon bool
+	// KeepFleetCluster leaves the Fleet Cluster and the cluster namespace, labelled as
+	// orphans, and takes only the agent's rights and its service account.
+	KeepFleetCluster bool
+	// KeepAccount leaves the service account to a later call.
+	KeepAccount bool
+}
+
 // Delete takes the registration's objects away, the Fleet Cluster first and the
 // agent's service account last. It returns the cluster namespace for as long as
-// Fleet has not deleted it, which it does after the Fleet Cluster; unless abandon
-// is set the service account stays until then. It leaves alone what is not ours,
-// and a Fleet Cluster that was handed to someone else.
-func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (waitingFor string, err error) {
-	cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}}
+// Fleet has not deleted it, which it does after the Fleet Cluster; unless the
+// deletion is abandoned the service account stays until then. It leaves alone what
+// is not ours, and a Fleet Cluster that was handed to someone else.
+func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions) (waitingFor string, err error) {
 	if r.Namespace == "" {
 		if err := w.nameNamespace(ctx, r); err != nil {
 			return "", err
 		}
 	}
-	left, err := w.delete(ctx, r, cluster, handedOver)
+	left := true
+	if opts.KeepFleetCluster {
+		err = w.orphan(ctx, r)
+	} else {
+		cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}}
+		left, err = w.delete(ctx, r, cluster, handedOver)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -294,14 +354,17 @@ func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (wait
 				return "", err
 			}
 		}
-		if !left && !abandon {
-			gone, err := w.namespaceGone(ctx, r, name)
+		if !left && !opts.Abandon {
+			namespace, err := w.readNamespace(ctx, r, name)
 			if err != nil {
 				return "", err
 			}
-			if !gone {
+			if namespace != nil {
 				return name, nil
 			}
+		}
+		if opts.KeepAccount {
+			continue
 		}
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ManagerNamespace, Name: name}}
 		if _, err := w.delete(ctx, r, account, nil); err != nil {
@@ -309,6 +372,39 @@ func (w *Writer) Delete(ctx context.Context, r Registration, abandon bool) (wait
 		}
 	}
 	return "", nil
+}
+
+// orphan labels the Fleet Cluster and the cluster namespace, which nobody will look
+// after from now on. A Fleet Cluster that is not ours to write, or about to go, is no
+// orphan, nor is its namespace.
+func (w *Writer) orphan(ctx context.Context, r Registration) error {
+	cluster, err := w.readFleetCluster(ctx, r)
+	if err != nil || cluster == nil {
+		return err
+	}
+	if !r.ours(cluster) || handedOver(cluster) || !cluster.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	for _, name := range r.names() {
+		namespace, err := w.readNamespace(ctx, r, name)
+		if err != nil {
+			return err
+		}
+		if namespace == nil {
+			continue
+		}
+		if err := w.labelOrphan(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	return w.labelOrphan(ctx, cluster)
+}
+
+func (w *Writer) labelOrphan(ctx context.Context, obj client.Object) error {
+	if obj.GetLabels()[fleetv1.OrphanLabel] == "true" {
+		return nil
+	}
+	return w.patchMeta(ctx, obj, object{"labels": object{fleetv1.OrphanLabel: "true"}})
 }
 
 // nameNamespace lets Fleet find the cluster namespace of a registration that broke
@@ -322,16 +418,31 @@ func (w *Writer) nameNamespace(ctx context.Context, r Registration) error {
 		return nil
 	}
 	for _, name := range r.names() {
-		live := &corev1.Namespace{}
-		switch err := w.Reader.Get(ctx, types.NamespacedName{Name: name}, live); {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("reading namespace %s: %w", name, err)
-		case r.ours(live) && r.oursNamespace(live):
+		namespace, err := w.readNamespace(ctx, r, name)
+		if err != nil {
+			return err
+		}
+		if namespace != nil && r.ours(namespace) {
 			return w.setStatusNamespace(ctx, cluster, name)
 		}
 	}
 	return nil
+}
+
+// readNamespace reads the namespace of that name. It returns nil where there is none,
+// or where it is not the Fleet Cluster's.
+func (w *Writer) readNamespace(ctx context.Context, r Registration, name string) (*corev1.Namespace, error) {
+	live := &corev1.Namespace{}
+	if err := w.Reader.Get(ctx, types.NamespacedName{Name: name}, live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	if !r.oursNamespace(live) {
+		return nil, nil
+	}
+	return live, nil
 }
 
 // delete deletes an object that is ours, unless keep says otherwise, and tells
@@ -355,17 +466,6 @@ func (w *Writer) delete(ctx context.Context, r Registration, obj client.Object, 
 		return false, fmt.Errorf("deleting %s %s: %w", kind(obj), key, err)
 	}
 	return false, nil
-}
-
-func (w *Writer) namespaceGone(ctx context.Context, r Registration, name string) (bool, error) {
-	live := &corev1.Namespace{}
-	if err := w.Reader.Get(ctx, types.NamespacedName{Name: name}, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
-		return false, fmt.Errorf("reading namespace %s: %w", name, err)
-	}
-	return !r.oursNamespace(live), nil
 }
 
 // kind names an object's kind in messages.

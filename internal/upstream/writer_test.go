@@ -88,11 +88,18 @@ func newAPI(t *testing.T, objects ...client.Object) *api {
 			Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
 				return errors.New("update")
 			},
-			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
-				return errors.New("patch")
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				note("patch", obj)
+				return c.Patch(ctx, obj, patch, opts...)
 			},
-			Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
-				return errors.New("apply")
+			Apply: func(ctx context.Context, c client.WithWatch, config runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+				obj := config.(interface {
+					GetKind() string
+					GetNamespace() string
+					GetName() string
+				})
+				a.requests = append(a.requests, fmt.Sprintf("apply %s %s/%s", obj.GetKind(), obj.GetNamespace(), obj.GetName()))
+				return c.Apply(ctx, config, opts...)
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, subResource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				note("patch "+subResource+" of", obj)
@@ -103,7 +110,7 @@ func newAPI(t *testing.T, objects ...client.Object) *api {
 }
 
 func (a *api) writer() *Writer {
-	return &Writer{Client: a, Reader: a, ManagerNamespace: managerNamespace}
+	return &Writer{Client: a, Reader: a, Cache: a.WithWatch, ManagerNamespace: managerNamespace}
 }
 
 // snapshot returns an object as it is now.
@@ -164,7 +171,7 @@ func TestFirstWritesAreCreatesInOrderAndNothingIsReadBefore(t *testing.T) {
 	placed, err := a.writer().Ensure(t.Context(), registration, free)
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(placed).To(Equal(Placed{Namespace: first, NamespaceUID: types.UID("uid-" + first)}))
+	g.Expect(placed).To(Equal(Placed{Namespace: first, NamespaceUID: types.UID("uid-" + first), AccountUID: types.UID("uid-" + first)}))
 	g.Expect(a.requests).To(Equal(requestsFor(first)))
 }
 
@@ -239,7 +246,7 @@ func TestWhatIsOursIsLeftAsItIs(t *testing.T) {
 	placed, err := a.writer().Ensure(t.Context(), registration, free)
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(placed).To(Equal(Placed{Namespace: first, NamespaceUID: types.UID("uid-" + first)}))
+	g.Expect(placed).To(Equal(Placed{Namespace: first, NamespaceUID: types.UID("uid-" + first), AccountUID: types.UID("uid-" + first)}))
 	for i, obj := range everything() {
 		g.Expect(a.snapshot(t, obj)).To(Equal(before[i]))
 	}
@@ -372,7 +379,7 @@ func TestNothingIsOursForARegistrationWithoutAnID(t *testing.T) {
 
 	_, err := a.writer().Ensure(t.Context(), r, free)
 	g.Expect(err).To(MatchError(HavePrefix(fleetv1.FleetClusterForeignReason)))
-	_, err = a.writer().Delete(t.Context(), r, false)
+	_, err = a.writer().Delete(t.Context(), r, DeleteOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(a.has(t, unmarked)).To(BeTrue())
 }
@@ -433,7 +440,7 @@ func TestARegistrationMadeAnewFindsTheNamespaceOfItsFleetCluster(t *testing.T) {
 	placed, err := a.writer().Ensure(t.Context(), registration, free)
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(placed).To(Equal(Placed{Namespace: fallback, NamespaceUID: "uid-of-old"}))
+	g.Expect(placed).To(Equal(Placed{Namespace: fallback, NamespaceUID: "uid-of-old", AccountUID: types.UID("uid-" + fallback)}))
 	g.Expect(a.requests).NotTo(ContainElement(HavePrefix("patch")))
 }
 
@@ -545,7 +552,7 @@ func TestDeletionTakesTheFleetClusterFirstAndTheAccountLast(t *testing.T) {
 	a := newAPI(t, everything()...)
 	r := placedAt(first)
 
-	waitingFor, err := a.writer().Delete(t.Context(), r, false)
+	waitingFor, err := a.writer().Delete(t.Context(), r, DeleteOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(Equal(first))
 	g.Expect(a.deletes()).To(Equal([]string{"Fleet Cluster team-a/edge-1", "RoleBinding team-a/" + first, "Role team-a/" + first}))
@@ -553,13 +560,13 @@ func TestDeletionTakesTheFleetClusterFirstAndTheAccountLast(t *testing.T) {
 	// Fleet deletes the namespace.
 	g.Expect(a.WithWatch.Delete(t.Context(), r.namespace(first))).To(Succeed())
 	a.requests = nil
-	waitingFor, err = a.writer().Delete(t.Context(), r, false)
+	waitingFor, err = a.writer().Delete(t.Context(), r, DeleteOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
 	g.Expect(a.deletes()).To(Equal([]string{"service account capi-fleet-system/" + first}))
 
 	a.requests = nil
-	waitingFor, err = a.writer().Delete(t.Context(), r, false)
+	waitingFor, err = a.writer().Delete(t.Context(), r, DeleteOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
 	g.Expect(a.deletes()).To(BeEmpty())
@@ -570,7 +577,7 @@ func TestDeletionNeverDeletesTheNamespaceItself(t *testing.T) {
 	first, _ := names()
 	a := newAPI(t, everything()...)
 
-	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), true)
+	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{Abandon: true})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty(), "it is given up on")
@@ -588,7 +595,7 @@ func TestDeletionLeavesWhatIsNotOurs(t *testing.T) {
 	}
 	a := newAPI(t, all...)
 
-	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), false)
+	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
@@ -604,7 +611,7 @@ func TestDeletionDoesNotWaitForTheNamespaceOfAForeignFleetCluster(t *testing.T) 
 	delete(namespace.Annotations, fleetv1.RegistrationIDAnnotation)
 	a := newAPI(t, foreign(registration.fleetCluster("x")), namespace)
 
-	waitingFor, err := a.writer().Delete(t.Context(), registration, false)
+	waitingFor, err := a.writer().Delete(t.Context(), registration, DeleteOptions{})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
@@ -618,7 +625,7 @@ func TestDeletionAfterAHandOverTakesOnlyTheAgentsAccountAndRights(t *testing.T) 
 	all[0].SetLabels(nil)
 	a := newAPI(t, all...)
 
-	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), false)
+	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
@@ -637,11 +644,62 @@ func TestDeletionOfARegistrationThatNeverGotFar(t *testing.T) {
 	r := placedAt(fallback)
 	a := newAPI(t, foreign(registration.namespace(first)), r.fleetCluster("x"), r.serviceAccount(managerNamespace), r.statusRole())
 
-	waitingFor, err := a.writer().Delete(t.Context(), registration, false)
+	waitingFor, err := a.writer().Delete(t.Context(), registration, DeleteOptions{})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(BeEmpty())
 	g.Expect(a.deletes()).To(Equal([]string{"Fleet Cluster team-a/edge-1", "Role team-a/" + fallback, "service account capi-fleet-system/" + fallback}))
+}
+
+func TestAFleetClusterIsKeptOnPurposeAsAnOrphan(t *testing.T) {
+	g := NewWithT(t)
+	first, _ := names()
+	all := everything()
+	a := newAPI(t, all...)
+	keep := DeleteOptions{KeepFleetCluster: true}
+
+	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), keep)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(waitingFor).To(BeEmpty())
+	g.Expect(a.deletes()).To(Equal([]string{
+		"RoleBinding team-a/" + first, "Role team-a/" + first, "RoleBinding " + first + "/capi-fleet-agent",
+		"service account capi-fleet-system/" + first,
+	}), "the account last")
+	for _, obj := range all[:2] {
+		g.Expect(a.snapshot(t, obj).GetLabels()).To(HaveKeyWithValue(fleetv1.OrphanLabel, "true"))
+	}
+
+	a.requests = nil
+	_, err = a.writer().Delete(t.Context(), placedAt(first), keep)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(a.requests).NotTo(ContainElement(Or(HavePrefix("patch"), HavePrefix("delete"))), "once")
+}
+
+func TestWhatIsNotOursIsNoOrphan(t *testing.T) {
+	first, _ := names()
+	for _, tt := range []struct {
+		name   string
+		change func(client.Object)
+	}{
+		{"another's Fleet Cluster", func(cluster client.Object) { foreign(cluster) }},
+		{"one that was handed over", func(cluster client.Object) { cluster.SetLabels(nil) }},
+		{"one that is about to go", func(cluster client.Object) { terminating(cluster) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			all := everything()
+			tt.change(all[0])
+			a := newAPI(t, all...)
+			before := []client.Object{a.snapshot(t, all[0]), a.snapshot(t, all[1])}
+
+			_, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{KeepFleetCluster: true})
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect([]client.Object{a.snapshot(t, all[0]), a.snapshot(t, all[1])}).To(Equal(before))
+			g.Expect(a.deletes()).To(HaveLen(4))
+		})
+	}
 }
 
 // Fleet deletes the namespace that its Cluster names, and nobody else deletes it.
@@ -666,7 +724,7 @@ func TestDeletionNamesTheNamespaceOfARegistrationThatBrokeOff(t *testing.T) {
 			tt.change(cluster, namespace)
 			a := newAPI(t, cluster, namespace, foreign(registration.namespace(first)))
 
-			_, err := a.writer().Delete(t.Context(), registration, false)
+			_, err := a.writer().Delete(t.Context(), registration, DeleteOptions{})
 
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(a.snapshot(t, cluster).(*fleet.Cluster).Status.Namespace).To(Equal(tt.want))
@@ -681,7 +739,7 @@ func TestADeletionThatIsUnderWayIsNotRepeated(t *testing.T) {
 	terminating(all[0])
 	a := newAPI(t, all[:2]...)
 
-	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), false)
+	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{})
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(waitingFor).To(Equal(first))
@@ -703,7 +761,7 @@ func TestDeletionIsBoundToTheObjectThatWasJudged(t *testing.T) {
 			return c.Delete(ctx, obj, opts...)
 		},
 	})
-	_, err := (&Writer{Client: spy, Reader: a, ManagerNamespace: managerNamespace}).Delete(t.Context(), placedAt(first), true)
+	_, err := (&Writer{Client: spy, Reader: a, ManagerNamespace: managerNamespace}).Delete(t.Context(), placedAt(first), DeleteOptions{Abandon: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(uids).To(Equal([]types.UID{"uid-edge-1", types.UID("uid-" + first), types.UID("uid-" + first), types.UID("uid-" + first)}))
 }
@@ -717,7 +775,7 @@ func TestDeletionStopsAtAServerError(t *testing.T) {
 			return apierrors.NewInternalError(errors.New("broken"))
 		},
 	})
-	_, err := (&Writer{Client: broken, Reader: a, ManagerNamespace: managerNamespace}).Delete(t.Context(), placedAt(first), false)
+	_, err := (&Writer{Client: broken, Reader: a, ManagerNamespace: managerNamespace}).Delete(t.Context(), placedAt(first), DeleteOptions{})
 	g.Expect(apierrors.IsInternalError(err)).To(BeTrue())
 	g.Expect(err).To(MatchError(ContainSubstring("deleting Fleet Cluster team-a/edge-1")))
 	g.Expect(a.has(t, placedAt(first).serviceAccount(managerNamespace))).To(BeTrue())

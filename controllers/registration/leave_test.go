@@ -1,0 +1,466 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/agentsim"
+)
+
+// running gives the workload cluster a pod of the agent and a release of its.
+func (l *life) running(t *testing.T) *corev1.Pod {
+	t.Helper()
+	g := NewWithT(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "fleet-agent-1", Labels: agent.PodLabels()}}
+	g.Expect(l.client.Create(t.Context(), pod)).To(Succeed())
+	l.deploymentStatus(t, 1)
+	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
+	bundle := &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"}}
+	g.Expect(l.WithWatch.Create(t.Context(), bundle)).To(Succeed())
+	return pod
+}
+
+func (l *life) deploymentStatus(t *testing.T, replicas int32) {
+	t.Helper()
+	g := NewWithT(t)
+	deployment := &appsv1.Deployment{}
+	g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, deployment)).To(Succeed())
+	deployment.Status.Replicas, deployment.Status.ObservedGeneration = replicas, deployment.Generation
+	g.Expect(l.client.Status().Update(t.Context(), deployment)).To(Succeed())
+}
+
+// optOut does what the selection controller and the Cluster's owner do.
+func (l *life) optOut(t *testing.T, labels map[string]string, how fleetv1.DeletionSpec) {
+	t.Helper()
+	g := NewWithT(t)
+	cluster := &clusterv1.Cluster{}
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	cluster.Labels = labels
+	g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	reg := l.registration(t)
+	reg.Spec.Deletion = how
+	reg.Spec.SelectedBy.Label = fleetv1.LabelOnCluster
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), reg)).To(Succeed())
+	// The fake client knows the real time only.
+	l.clock.SetTime(time.Now())
+}
+
+// once reconciles once and returns the reason of the condition Deleting, empty where the
+// registration is gone.
+func (l *life) once(t *testing.T) string {
+	t.Helper()
+	g := NewWithT(t)
+	result, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	reg := &fleetv1.FleetRegistration{}
+	if err := l.Get(t.Context(), edge.NamespacedName, reg); apierrors.IsNotFound(err) {
+		return ""
+	}
+	g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 10*time.Second)))
+	return meta.FindStatusCondition(reg.Status.Conditions, fleetv1.DeletingCondition).Reason
+}
+
+// fleetDeletes does Fleet's part once the Fleet Cluster is gone.
+func (l *life) fleetDeletes(t *testing.T) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.registration(t).Status.Namespace}}
+	NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
+}
+
+func (l *life) fleetCluster(t *testing.T) *fleet.Cluster {
+	t.Helper()
+	cluster := &fleet.Cluster{}
+	if err := l.Get(t.Context(), edge.NamespacedName, cluster); err != nil {
+		return nil
+	}
+	return cluster
+}
+
+func (l *life) accounts(t *testing.T) int {
+	t.Helper()
+	accounts, roles, bindings := &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}
+	g := NewWithT(t)
+	g.Expect(l.List(t.Context(), accounts)).To(Succeed())
+	g.Expect(l.List(t.Context(), roles)).To(Succeed())
+	g.Expect(l.List(t.Context(), bindings, client.InNamespace("team-a"))).To(Succeed())
+	return len(accounts.Items) + len(roles.Items) + len(bindings.Items)
+}
+
+func (l *life) has(t *testing.T, obj client.Object) bool {
+	t.Helper()
+	err := l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, obj)
+	if !apierrors.IsNotFound(err) {
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	}
+	return err == nil
+}
+
+var optedOut = map[string]string{fleetv1.RegisterLabel: "false"}
+
+func TestTheFleetClusterStaysUntilTheAgentIsSeenToHaveStopped(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		labels map[string]string
+		how    fleetv1.DeletionSpec
+		keeps  bool
+	}{
+		{name: "by default", labels: optedOut},
+		{name: "the agent is kept", labels: optedOut, how: fleetv1.DeletionSpec{Agent: fleetv1.AgentKeep}, keeps: true},
+		{name: "a removed label never uninstalls", how: fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			pod := l.running(t)
+			l.optOut(t, tt.labels, tt.how)
+
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			deployment := &appsv1.Deployment{}
+			g.Expect(l.has(t, deployment)).To(BeTrue())
+			g.Expect(deployment.Spec.Replicas).To(Equal(ptr.To[int32](0)))
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "its pod is still counted")
+
+			l.deploymentStatus(t, 0)
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "its pod is still ending")
+
+			g.Expect(l.client.Delete(t.Context(), pod)).To(Succeed())
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+			g.Expect(l.fleetCluster(t)).To(BeNil())
+			g.Expect(l.has(t, &corev1.Secret{})).To(BeFalse())
+			g.Expect(l.has(t, &appsv1.Deployment{})).To(Equal(tt.keeps))
+			g.Expect(l.accounts(t)).To(Equal(1), "the service account is the last to go")
+
+			l.fleetDeletes(t)
+			g.Expect(l.once(t)).To(BeEmpty())
+			g.Expect(l.accounts(t)).To(BeZero())
+			condition, _ := l.fleetRegistered(t)
+			g.Expect(condition).To(BeNil())
+			g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring("Normal LeftFleet")))
+		})
+	}
+}
+
+func TestWithoutProofThatTheAgentStoppedTheFleetClusterStaysAsAnOrphan(t *testing.T) {
+	for name, hide := range map[string]func(*testing.T, *life){
+		"unreachable": func(t *testing.T, l *life) { NewWithT(t).Expect(l.workload.Stop()).To(Succeed()) },
+		"no kubeconfig": func(t *testing.T, l *life) {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge-1-kubeconfig"}}
+			NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), secret)).To(Succeed())
+		},
+		"a pod that never ends": func(*testing.T, *life) {},
+		"another agent's Secret": func(t *testing.T, l *life) {
+			secret := &corev1.Secret{}
+			l.has(t, secret)
+			secret.Annotations[fleetv1.RegistrationIDAnnotation] = "another"
+			NewWithT(t).Expect(l.client.Update(t.Context(), secret)).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			hide(t, l)
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			l.pass(time.Minute)
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			g.Expect(l.accounts(t)).To(Equal(3))
+
+			namespace := l.registration(t).Status.Namespace
+			l.pass(90 * time.Second)
+			g.Expect(l.once(t)).To(BeEmpty(), "it ends all the same")
+			g.Expect(l.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.OrphanLabel, "true"))
+			left := &corev1.Namespace{}
+			g.Expect(l.Get(t.Context(), client.ObjectKey{Name: namespace}, left)).To(Succeed())
+			g.Expect(left.Labels).To(HaveKeyWithValue(fleetv1.OrphanLabel, "true"))
+			g.Expect(l.accounts(t)).To(BeZero())
+			g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring("Warning LeftAsOrphan")))
+		})
+	}
+}
+
+func TestAClusterThatNeverHadAnAgentLeavesAtOnce(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	g.Expect(l.workload.Stop()).To(Succeed())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.fleetCluster(t)).To(BeNil())
+	g.Expect(l.accounts(t)).To(BeZero())
+}
+
+func TestUninstallWaitsForTheAgentAndThenTakesItAway(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		how         fleetv1.AgentDeletion
+		uninstalled bool
+		event       string
+	}{
+		{"uninstalled", fleetv1.AgentRemove, true, "Normal LeftFleet"},
+		{"never uninstalled", fleetv1.AgentRemove, false, "Warning LeftFleet"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall, Agent: tt.how})
+
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+			g.Expect(l.fleetCluster(t)).To(BeNil())
+			g.Expect(l.has(t, &appsv1.Deployment{})).To(BeTrue(), "it is needed")
+			l.fleetDeletes(t)
+			g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingReason))
+			g.Expect(l.accounts(t)).To(Equal(1))
+
+			if tt.uninstalled {
+				release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(l.client.Delete(t.Context(), release)).To(Succeed())
+			} else {
+				l.pass(5 * time.Minute)
+			}
+			g.Expect(l.once(t)).To(BeEmpty())
+			g.Expect(l.has(t, &appsv1.Deployment{})).To(BeFalse())
+			g.Expect(l.accounts(t)).To(BeZero())
+			g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring(tt.event)))
+		})
+	}
+}
+
+func TestAStoppedAgentIsTakenUpAgain(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	deployment := agent.Objects(agent.Input{RegistrationID: "of-another-time"})
+	kept := deployment[len(deployment)-1].(*appsv1.Deployment)
+	kept.Spec.Replicas = ptr.To[int32](0)
+	g.Expect(l.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}})).To(Succeed())
+	g.Expect(l.client.Create(t.Context(), kept)).To(Succeed())
+
+	l.reconcile(t)
+
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+	l.has(t, kept)
+	g.Expect(kept.Spec.Replicas).To(Equal(ptr.To[int32](1)))
+}
+
+// A backup brings objects back with new UIDs, without status and with owner references
+// to what is gone.
+func TestARestoredRegistrationIsGivenToTheClusterOfItsName(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		g := NewWithT(t)
+		l := joinedLife(t)
+		l.running(t)
+		cluster := &clusterv1.Cluster{}
+		g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+		g.Expect(l.WithWatch.Delete(t.Context(), cluster.DeepCopy())).To(Succeed())
+		cluster.UID, cluster.ResourceVersion = "uid-of-restored-cluster", ""
+		g.Expect(l.WithWatch.Create(t.Context(), cluster)).To(Succeed())
+		reg := l.registration(t)
+		reg.CreationTimestamp = cluster.CreationTimestamp
+		g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+		l.forget(t)
+		if deleted {
+			// The garbage collector was faster.
+			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+		}
+		writes := len(l.workload.Writes())
+
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(l.workload.Writes()).To(HaveLen(writes))
+		g.Expect(l.fleetCluster(t).DeletionTimestamp.IsZero()).To(BeTrue())
+		g.Expect(l.fleetCluster(t).Annotations).To(HaveKeyWithValue(fleetv1.ClusterUIDAnnotation, "uid-of-restored-cluster"))
+		if deleted {
+			g.Expect(apierrors.IsNotFound(l.Get(t.Context(), edge.NamespacedName, reg))).To(BeTrue())
+			continue
+		}
+		g.Expect(l.registration(t).OwnerReferences).To(ConsistOf(decide.OwnerReference(cluster)))
+		l.reconcile(t)
+		g.Expect(isTrue(l.registration(t), fleetv1.AgentDeployedCondition)).To(BeTrue())
+	}
+}
+
+func TestARegistrationOfAClusterThatWasMadeAnewIsNotARestoredOne(t *testing.T) {
+	for name, change := range map[string]func(*scope){
+		"it made something":               func(s *scope) { s.registration.Status.Namespace = "cluster-a" },
+		"it is older":                     func(s *scope) { s.registration.CreationTimestamp = ago(time.Hour) },
+		"the new one is going as well":    func(s *scope) { s.namesake.DeletionTimestamp = ptr.To(ago(0)) },
+		"there is no Cluster of its name": func(s *scope) { s.namesake = nil },
+	} {
+		s := newScope()
+		s.namesake = livingCluster()
+		s.namesake.CreationTimestamp = ago(time.Minute)
+		s.registration.CreationTimestamp = ago(time.Minute)
+		NewWithT(t).Expect(s.restored()).To(BeTrue())
+		change(s)
+		NewWithT(t).Expect(s.restored()).To(BeFalse(), name)
+	}
+}
+
+func TestAnAgentInTheManagementClusterItselfIsRemoved(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	own := &corev1.Namespace{}
+	g.Expect(l.client.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, own)).To(Succeed())
+	l.reconciler.managementUID.uid = own.UID
+	l.pass(time.Hour)
+
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.SelfManagedReason)).To(BeTrue())
+	g.Expect(l.has(t, &appsv1.Deployment{})).To(BeFalse())
+	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.client.Get(t.Context(), client.ObjectKeyFromObject(release), release)).To(Succeed(), "what it deployed stays")
+}
+
+func TestAnotherRegistrationsAgentIsTakenOverOnlyIfAPersonSaysSo(t *testing.T) {
+	others := func(reg string) map[string]string { return map[string]string{fleetv1.RegistrationIDAnnotation: reg} }
+	for _, tt := range []struct {
+		name   string
+		found  map[string]string // annotations of the Secret
+		target string            // the Fleet Cluster that the Secret names
+		change func(*fleetv1.FleetRegistration)
+		taken  bool
+	}{
+		{name: "never by itself", found: others("gone")},
+		{name: "allowed", found: others("gone"), change: allow(""), taken: true},
+		{name: "allowed for another namespace", found: others("gone"), change: allow("uid-of-old")},
+		{name: "Fleet's own is not taken by that", change: allow("")},
+		{name: "adopted", target: "edge-1", change: adopt, taken: true},
+		{name: "adopted, and it stands for another", target: "edge-2", change: adopt},
+		{name: "adopted, and it is another registration's", found: others("gone"), target: "edge-1", change: adopt},
+		{name: "Fleet's own", target: "edge-1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			theirs := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name, Annotations: tt.found},
+				Data:       map[string][]byte{"clusterNamespace": []byte("team-a"), "clusterName": []byte(tt.target), "token": []byte("theirs")},
+			}
+			g.Expect(l.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}})).To(Succeed())
+			g.Expect(l.client.Create(t.Context(), theirs)).To(Succeed())
+			_, err := l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			if tt.change != nil {
+				reg := l.registration(t)
+				tt.change(reg)
+				g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+			}
+			l.pass(5 * time.Minute)
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			if tt.taken {
+				g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+				return
+			}
+			g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.ForeignAgentReason)).To(BeTrue())
+			g.Expect(l.tokens).To(BeZero())
+		})
+	}
+}
+
+// allow sets the annotation, by default to what it has to be.
+func allow(uid string) func(*fleetv1.FleetRegistration) {
+	return func(reg *fleetv1.FleetRegistration) {
+		if uid == "" {
+			uid = string(reg.Status.NamespaceUID)
+		}
+		reg.Annotations = map[string]string{fleetv1.TakeOverAnnotation: uid}
+	}
+}
+
+func adopt(reg *fleetv1.FleetRegistration) { reg.Spec.Adoption = fleetv1.AdoptionAdopt }
+
+func TestWhatAnotherManagementClusterTookIsTakenBackOnlyIfAPersonSaysSo(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	secret := &corev1.Secret{}
+	l.has(t, secret)
+	secret.Annotations[fleetv1.NamespaceUIDAnnotation] = "of-another-management-cluster"
+	g.Expect(l.client.Update(t.Context(), secret)).To(Succeed())
+	l.pass(time.Hour)
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.MovedAwayReason)).To(BeTrue())
+
+	// Not even when the other one lets go.
+	g.Expect(l.client.Delete(t.Context(), secret)).To(Succeed())
+	requests := len(l.workload.Requests())
+	l.pass(48 * time.Hour)
+	result, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(BeNumerically(">", time.Hour))
+	g.Expect(l.workload.Requests()).To(HaveLen(requests))
+
+	reg := l.registration(t)
+	allow("")(reg)
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+}
+
+func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	own := &corev1.Namespace{}
+	g.Expect(l.client.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, own)).To(Succeed())
+	other := owned()
+	other.Name, other.UID = "edge-2", "uid-of-edge-2"
+	other.Status.Workload.SystemNamespaceUID = own.UID
+	g.Expect(l.WithWatch.Create(t.Context(), other)).To(Succeed())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.AlreadyRegisteredReason)).To(BeTrue())
+
+	reg := l.registration(t)
+	allow("")(reg)
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+}

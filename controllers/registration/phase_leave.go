@@ -1,0 +1,239 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+const (
+	// stopTimeout is how long an agent is given to be seen stopped.
+	stopTimeout = 2 * time.Minute
+
+	// uninstallTimeout is how long an agent is given, once its bundles are gone, to
+	// uninstall them.
+	uninstallTimeout = 2 * time.Minute
+
+	// leaveRetry is the time between two looks at a workload cluster that can be reached.
+	leaveRetry = time.Second
+)
+
+// Reasons of the events that tell the owner of a Cluster how its registration ended.
+const (
+	leftReason         = "LeftFleet"
+	leftAsOrphanReason = "LeftAsOrphan"
+)
+
+// leave takes a Cluster that opted out, and lives on, out of Fleet.
+func (r *Reconciler) leave(ctx context.Context, s *scope, how fleetv1.DeletionSpec) (ctrl.Result, error) {
+	if how.Workloads == fleetv1.WorkloadsUninstall {
+		return r.leaveUninstalled(ctx, s, how.Agent)
+	}
+	return r.leaveRunning(ctx, s, how.Agent)
+}
+
+// leaveRunning leaves what is deployed as it is. An agent that runs would uninstall it
+// as soon as the Fleet Cluster goes, so that stays until the agent was seen to have
+// stopped; for good if it never is.
+func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (ctrl.Result, error) {
+	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
+		waitsFor, err := r.stopAgent(ctx, s, what)
+		switch {
+		case err != nil:
+			return ctrl.Result{}, err
+		case waitsFor == "":
+		case s.deletingFor() < stopTimeout:
+			s.deleting = &finding{true, fleetv1.StoppingAgentReason, waitsFor}
+			return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
+		default:
+			return ctrl.Result{}, r.leaveAsOrphan(ctx, s)
+		}
+	}
+	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
+		return result, err
+	}
+	return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeNormal, leftReason, "The cluster is out of Fleet. What Fleet deployed there goes on running")
+}
+
+func (r *Reconciler) leaveAsOrphan(ctx context.Context, s *scope) error {
+	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{KeepFleetCluster: true}); err != nil {
+		return err
+	}
+	return r.left(ctx, s, corev1.EventTypeWarning, leftAsOrphanReason, fmt.Sprintf(
+		"The agent could not be seen to have stopped, and without its Fleet Cluster it would uninstall what it deployed. So Fleet Cluster %s stays, labelled %s",
+		types.NamespacedName(s.registration.Spec.FleetCluster), fleetv1.OrphanLabel))
+}
+
+// leaveUninstalled lets the agent uninstall what it deployed, which it does when its
+// BundleDeployments go with the Fleet Cluster, and then takes it away.
+func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (ctrl.Result, error) {
+	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{KeepAccount: true}); !done {
+		return result, err
+	}
+	waitsFor, err := r.uninstalled(ctx, s, what)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if waitsFor != "" && s.deletingFor() < fleetDeletionTimeout+uninstallTimeout {
+		s.deleting = &finding{true, fleetv1.UninstallingReason, waitsFor}
+		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
+	}
+	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true}); err != nil {
+		return ctrl.Result{}, err
+	}
+	if waitsFor != "" {
+		return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeWarning, leftReason, "The cluster is out of Fleet, but not everything was uninstalled there. "+waitsFor)
+	}
+	return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeNormal, leftReason, "The cluster is out of Fleet. What Fleet had deployed there was uninstalled")
+}
+
+// left ends the registration of a Cluster that lives on, and tells its owner.
+func (r *Reconciler) left(ctx context.Context, s *scope, kind, reason, note string) error {
+	if err := r.forgetOnCluster(ctx, s); err != nil {
+		return err
+	}
+	if err := r.removeFinalizer(ctx, s); err != nil {
+		return err
+	}
+	r.Recorder.Eventf(s.cluster, nil, kind, reason, "Deregister", "%s", note)
+	return nil
+}
+
+// stopAgent stops our agent and takes its objects away. It returns what it waits for,
+// empty once the agent was seen to have stopped or there cannot be one.
+func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (waitsFor string, err error) {
+	never, err := r.neverHadAgent(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	stopped := false
+	err = r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
+		there, err := readAgent(ctx, workload)
+		if err != nil {
+			return err
+		}
+		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByOther {
+			// What we see is not ours, and ours may still run.
+			stopped = never
+			return nil
+		}
+		if stopped, err = stop(ctx, workload, there); err != nil || !stopped {
+			return err
+		}
+		return clear(ctx, workload, s.registration.Spec.RegistrationID, what)
+	})
+	switch {
+	case never, stopped && err == nil:
+		return "", nil
+	case err != nil:
+		return "Waiting for the workload cluster, in which the agent is to be stopped: " + remote.Classify(err).Message, nil
+	}
+	return "Waiting for the agent to stop", nil
+}
+
+// neverHadAgent tells whether no agent can ever have worked in the cluster namespace:
+// none was pushed, none has reported, and there is nothing that it could uninstall.
+func (r *Reconciler) neverHadAgent(ctx context.Context, s *scope) (bool, error) {
+	status := s.registration.Status
+	if status.Agent.Revision != "" || !s.lastSeen.IsZero() {
+		return false, nil
+	}
+	if status.Namespace == "" {
+		return true, nil
+	}
+	deployments := &metav1.PartialObjectMetadataList{}
+	deployments.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
+	if err := r.APIReader.List(ctx, deployments, client.InNamespace(status.Namespace), client.Limit(1)); err != nil {
+		return false, fmt.Errorf("listing BundleDeployments in namespace %s: %w", status.Namespace, err)
+	}
+	return len(deployments.Items) == 0, nil
+}
+
+// stop scales the agent to nothing and tells whether it is seen to run no more.
+func stop(ctx context.Context, workload *remote.Client, there presentAgent) (stopped bool, err error) {
+	if d := there.deployment; d != nil && (d.Spec.Replicas == nil || *d.Spec.Replicas != 0) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
+		if err := workload.Patch(ctx, d, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
+			return false, err
+		}
+	}
+	if !agent.Stopped(there.deployment) {
+		return false, nil
+	}
+	pods := &metav1.PartialObjectMetadataList{}
+	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := workload.List(ctx, pods, client.InNamespace(agent.Namespace), client.MatchingLabels(agent.PodLabels()), client.Limit(1)); err != nil {
+		return false, err
+	}
+	return len(pods.Items) == 0, nil
+}
+
+// clear takes the objects of a stopped agent away, or only its credential.
+func clear(ctx context.Context, workload *remote.Client, registrationID string, what fleetv1.AgentDeletion) error {
+	if what == fleetv1.AgentKeep {
+		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
+	}
+	return removeAgent(ctx, workload, registrationID)
+}
+
+// uninstalled takes the agent away once everything that it deployed is uninstalled. It
+// returns what it waits for, empty once that is done.
+func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (waitsFor string, err error) {
+	last := s.deletingFor() >= fleetDeletionTimeout+uninstallTimeout
+	left := 0
+	err = r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
+		there, err := readAgent(ctx, workload)
+		if err != nil || there.holder(s.registration.Spec.RegistrationID) != agent.HeldByUs {
+			return err
+		}
+		releases, err := fleetReleases(ctx, workload)
+		if err != nil {
+			return err
+		}
+		if left = len(releases); left > 0 && !last {
+			return nil
+		}
+		if what == fleetv1.AgentKeep {
+			if stopped, err := stop(ctx, workload, there); err != nil || !stopped {
+				waitsFor = "Waiting for the agent to stop"
+				return err
+			}
+		}
+		return clear(ctx, workload, s.registration.Spec.RegistrationID, what)
+	})
+	switch {
+	case err != nil:
+		return "Waiting for the workload cluster: " + remote.Classify(err).Message, nil
+	case left > 0:
+		return fmt.Sprintf("Waiting for the agent to uninstall %d releases", left), nil
+	}
+	return waitsFor, nil
+}
