@@ -41,9 +41,6 @@ const (
 	// uninstallTimeout is how long an agent is given, once its bundles are gone, to
 	// uninstall them.
 	uninstallTimeout = 2 * time.Minute
-
-	// leaveRetry is the time between two looks at a workload cluster that can be reached.
-	leaveRetry = time.Second
 )
 
 // Reasons of the events that tell the owner of a Cluster how its registration ended.
@@ -98,10 +95,7 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{KeepAccount: true}); !done {
 		return result, err
 	}
-	waitsFor, err := r.uninstalled(ctx, s, what)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
+	waitsFor := r.uninstalled(ctx, s, what)
 	if waitsFor != "" && s.deletingFor() < fleetDeletionTimeout+uninstallTimeout {
 		s.deleting = &finding{true, fleetv1.UninstallingReason, waitsFor}
 		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
@@ -148,7 +142,7 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 		if stopped, err = stop(ctx, workload, there); err != nil || !stopped {
 			return err
 		}
-		return clear(ctx, workload, s.registration.Spec.RegistrationID, what)
+		return discard(ctx, workload, s.registration.Spec.RegistrationID, what)
 	})
 	switch {
 	case never, stopped && err == nil:
@@ -196,8 +190,8 @@ func stop(ctx context.Context, workload *remote.Client, there presentAgent) (sto
 	return len(pods.Items) == 0, nil
 }
 
-// clear takes the objects of a stopped agent away, or only its credential.
-func clear(ctx context.Context, workload *remote.Client, registrationID string, what fleetv1.AgentDeletion) error {
+// discard takes the objects of an agent that is done away, or only its credential.
+func discard(ctx context.Context, workload *remote.Client, registrationID string, what fleetv1.AgentDeletion) error {
 	if what == fleetv1.AgentKeep {
 		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
 	}
@@ -206,10 +200,10 @@ func clear(ctx context.Context, workload *remote.Client, registrationID string, 
 
 // uninstalled takes the agent away once everything that it deployed is uninstalled. It
 // returns what it waits for, empty once that is done.
-func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (waitsFor string, err error) {
+func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (waitsFor string) {
 	last := s.deletingFor() >= fleetDeletionTimeout+uninstallTimeout
 	left := 0
-	err = r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
+	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
 		there, err := readAgent(ctx, workload)
 		if err != nil || there.holder(s.registration.Spec.RegistrationID) != agent.HeldByUs {
 			return err
@@ -227,13 +221,13 @@ func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.Age
 				return err
 			}
 		}
-		return clear(ctx, workload, s.registration.Spec.RegistrationID, what)
+		return discard(ctx, workload, s.registration.Spec.RegistrationID, what)
 	})
 	switch {
 	case err != nil:
-		return "Waiting for the workload cluster: " + remote.Classify(err).Message, nil
+		return "Waiting for the workload cluster: " + remote.Classify(err).Message
 	case left > 0:
-		return fmt.Sprintf("Waiting for the agent to uninstall %d releases", left), nil
+		return fmt.Sprintf("Waiting for the agent to uninstall %d releases", left)
 	}
-	return waitsFor, nil
+	return waitsFor
 }

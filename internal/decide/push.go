@@ -120,7 +120,7 @@ func KeepsToken(in PushInput, claims token.Claims, subject string) bool {
 	return claims.Subject == subject &&
 		(in.AccountUID == "" || claims.AccountUID == in.AccountUID) &&
 		!CredentialIsDue(issued) &&
-		!(in.rotationAsked() && !in.Now.Before(in.rotationTime()))
+		(!in.rotationAsked() || in.Now.Before(in.rotationTime()))
 }
 
 // NextPush returns when Push will find something to do although nothing changed.

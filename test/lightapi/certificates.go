@@ -30,42 +30,94 @@ import (
 	"time"
 )
 
-// newCertificates makes a certificate authority, returned as PEM, and a serving
-// certificate for 127.0.0.1 that it signed.
-func newCertificates() (ca []byte, serving tls.Certificate, err error) {
+// authority is a certificate authority with the one serving certificate, for
+// 127.0.0.1, that it signed.
+type authority struct {
+	certificate *x509.Certificate
+	pem         []byte
+	serving     tls.Certificate
+	// One key for all certificates is enough to tell one Server from another, and
+	// halves the cost of hundreds.
+	key *ecdsa.PrivateKey
+}
+
+func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, serving, fmt.Errorf("generating a key: %w", err)
+		return nil, fmt.Errorf("generating a key: %w", err)
 	}
+	a := &authority{key: key}
+	template := newTemplate("lightapi-ca")
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign
+	a.certificate = template
+	der, err := a.sign(template)
+	if err != nil {
+		return nil, err
+	}
+	if a.certificate, err = x509.ParseCertificate(der); err != nil {
+		return nil, fmt.Errorf("reading the authority: %w", err)
+	}
+	a.pem = encodePEM("CERTIFICATE", der)
+
+	template = newTemplate("lightapi")
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	if der, err = a.sign(template); err != nil {
+		return nil, err
+	}
+	a.serving = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return a, nil
+}
+
+func newTemplate(name string) *x509.Certificate {
 	from := time.Now().Add(-time.Hour)
-	until := from.Add(365 * 24 * time.Hour)
-	authority := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "lightapi-ca"},
-		NotBefore:             from,
-		NotAfter:              until,
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	}
-	// One key for both certificates is enough to tell one Server from another, and
-	// halves the cost of hundreds.
-	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, key.Public(), key)
-	if err != nil {
-		return nil, serving, fmt.Errorf("signing the authority: %w", err)
-	}
-	servingDER, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2),
-		Subject:      pkix.Name{CommonName: "lightapi"},
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: name},
 		NotBefore:    from,
-		NotAfter:     until,
+		NotAfter:     from.Add(365 * 24 * time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, authority, key.Public(), key)
-	if err != nil {
-		return nil, serving, fmt.Errorf("signing the serving certificate: %w", err)
 	}
-	ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})
-	return ca, tls.Certificate{Certificate: [][]byte{servingDER}, PrivateKey: key}, nil
+}
+
+func (a *authority) sign(template *x509.Certificate) ([]byte, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, a.key.Public(), a.key)
+	if err != nil {
+		return nil, fmt.Errorf("signing the certificate of %s: %w", template.Subject.CommonName, err)
+	}
+	return der, nil
+}
+
+// clientCertificate returns a certificate for user and its key, as PEM.
+func (a *authority) clientCertificate(user string) (certificate, key []byte, err error) {
+	template := newTemplate(user)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	certificateDER, err := a.sign(template)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalECPrivateKey(a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("writing the key of %s: %w", user, err)
+	}
+	return encodePEM("CERTIFICATE", certificateDER), encodePEM("EC PRIVATE KEY", keyDER), nil
+}
+
+// userOf returns the user of the connection's client certificate, empty if there is
+// none of this authority.
+func (a *authority) userOf(connection *tls.ConnectionState) string {
+	if connection == nil || len(connection.PeerCertificates) == 0 {
+		return ""
+	}
+	certificate := connection.PeerCertificates[0]
+	if certificate.CheckSignatureFrom(a.certificate) != nil {
+		return ""
+	}
+	return certificate.Subject.CommonName
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -25,7 +25,7 @@ limitations under the License.
 // certificate authority, token and kube-system UID. It logs each request, counts
 // connections and can be told to misbehave.
 //
-// It runs no controllers and no admission, knows no RBAC (a valid token may do
-// everything), and never follows owner references. What hangs on any of these is
-// tested on a real API server.
+// It runs no controllers and no admission, knows no RBAC (whoever has a valid token
+// or client certificate may do everything), and never follows owner references. What
+// hangs on any of these is tested on a real API server.
 package lightapi

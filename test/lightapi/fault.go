@@ -18,6 +18,8 @@ package lightapi
 
 import (
 	"bytes"
+	"crypto/tls"
+	"net"
 	"net/http"
 	"strings"
 
@@ -44,6 +46,26 @@ func Hang() Fault {
 		<-r.Context().Done()
 		// Returning would answer with an empty body.
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// Reset breaks the connection off, as a load balancer without a server behind it
+// does.
+func Reset() Fault {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			// HTTP/2 only lets a stream be reset.
+			panic(http.ErrAbortHandler)
+		}
+		if secure, ok := connection.(*tls.Conn); ok {
+			connection = secure.NetConn()
+		}
+		if tcp, ok := connection.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = connection.Close()
+		return true
 	}
 }
 

@@ -21,12 +21,12 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -71,7 +71,8 @@ type Request struct {
 	ContentType string
 	UserAgent   string
 
-	// User is the user of the token, empty for none or a wrong one.
+	// User is the user of the client certificate or the token, empty for none or a
+	// wrong one.
 	User string
 
 	// Code is the status of the answer, 0 as long as there is none.
@@ -89,31 +90,30 @@ func (r Request) IsWrite() bool {
 
 // Server is one workload cluster. Its methods may be called from any goroutine.
 type Server struct {
-	token   string
-	ca      []byte
-	serving tls.Certificate
-	port    int
-	uid     types.UID
+	token string
+	uid   types.UID
 
 	resources *catalogue
 	store     *store
 
-	mu       sync.Mutex
-	reserved *address     // nil while the server answers, and once it is closed
-	http     *http.Server // nil while it does not answer
-	served   chan struct{}
-	closed   bool
-	users    map[string]string // by token
-	fault    Fault
-	requests []Request
-	accepted int
-	open     map[net.Conn]struct{}
+	mu        sync.Mutex
+	authority *authority
+	port      int
+	reserved  *address     // nil while the server answers, and once it is closed
+	http      *http.Server // nil while it does not answer
+	served    chan struct{}
+	closed    bool
+	users     map[string]string // by token
+	fault     Fault
+	requests  []Request
+	accepted  int
+	open      map[net.Conn]struct{}
 }
 
 // New returns a Server that answers already, unless Options.Stopped. The caller
 // has to Close it.
 func New(options Options) (*Server, error) {
-	ca, serving, err := newCertificates()
+	authority, err := newAuthority()
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +123,7 @@ func New(options Options) (*Server, error) {
 	}
 	s := &Server{
 		token:     rand.Text(),
-		ca:        ca,
-		serving:   serving,
+		authority: authority,
 		port:      reserved.port,
 		resources: newCatalogue(options),
 		store:     newStore(),
@@ -166,7 +165,12 @@ func (s *Server) Start() error {
 		// Clients that break off or distrust the certificate are what tests are for.
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ReadHeaderTimeout: time.Minute,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.serving}},
+		TLSConfig: &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &s.currentAuthority().serving, nil },
+			// Like a real one it answers 401 to a certificate that it does not trust.
+			ClientAuth: tls.RequestClientCert,
+		},
 	}
 	served := make(chan struct{})
 	go func() {
@@ -183,7 +187,8 @@ func (s *Server) Stop() error {
 	if !s.shutDown() {
 		return nil
 	}
-	reserved, err := reserve(s.port)
+	_, port := s.Address()
+	reserved, err := reserve(port)
 	if err != nil {
 		return err
 	}
@@ -191,6 +196,23 @@ func (s *Server) Stop() error {
 	defer s.mu.Unlock()
 	s.reserved = reserved
 	return nil
+}
+
+// Move breaks every connection off, gives the address up and answers at another one,
+// with the same objects.
+func (s *Server) Move() error {
+	s.shutDown()
+	reserved, err := reserve(0)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.reserved != nil {
+		s.reserved.release()
+	}
+	s.reserved, s.port = reserved, reserved.port
+	s.mu.Unlock()
+	return s.Start()
 }
 
 // Close stops the Server for good and gives its address back.
@@ -221,17 +243,45 @@ func (s *Server) shutDown() bool {
 
 // Address returns host and port.
 func (s *Server) Address() (host string, port int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return "127.0.0.1", s.port
 }
 
 // URL returns the address as https URL, without a path.
 func (s *Server) URL() string {
-	return fmt.Sprintf("https://127.0.0.1:%d", s.port)
+	host, port := s.Address()
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(port))
 }
 
 // CA returns the certificate authority as PEM.
 func (s *Server) CA() []byte {
-	return slices.Clone(s.ca)
+	return slices.Clone(s.currentAuthority().pem)
+}
+
+// RenewCA has the Server show a certificate of a new authority, and trust its client
+// certificates only. Connections that are open stay.
+func (s *Server) RenewCA() error {
+	renewed, err := newAuthority()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.authority = renewed
+	return nil
+}
+
+// ClientCertificate issues a certificate that lets its holder in as user, and its
+// key, both as PEM. It is good until RenewCA.
+func (s *Server) ClientCertificate(user string) (certificate, key []byte, err error) {
+	return s.currentAuthority().clientCertificate(user)
+}
+
+func (s *Server) currentAuthority() *authority {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.authority
 }
 
 // Token returns the admin's bearer token.
@@ -346,8 +396,12 @@ func (s *Server) noteRequest(r *http.Request, user string) func(code int) {
 	}
 }
 
-// userOf returns the user of the request's token, empty if there is none.
+// userOf returns the user of the request's client certificate or token, empty if
+// there is none.
 func (s *Server) userOf(r *http.Request) string {
+	if user := s.currentAuthority().userOf(r.TLS); user != "" {
+		return user
+	}
 	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !found {
 		return ""

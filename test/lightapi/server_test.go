@@ -36,6 +36,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -148,6 +149,60 @@ func TestAStoppedServerRefusesConnectionsAndKeepsItsAddress(t *testing.T) {
 	g.Expect(server.Start()).NotTo(Succeed())
 }
 
+func TestClientCertificatesLetTheirUserInUntilTheCAIsRenewed(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer(t, Options{})
+	config := server.Config()
+	config.BearerToken = ""
+	var err error
+	config.CertData, config.KeyData, err = server.ClientCertificate("someone")
+	g.Expect(err).NotTo(HaveOccurred())
+	read := func() error {
+		c, err := kubernetes.NewForConfig(config)
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = c.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}
+	g.Expect(read()).To(Succeed())
+	g.Expect(server.Requests()).To(ConsistOf(HaveField("User", "someone")))
+
+	g.Expect(server.RenewCA()).To(Succeed())
+	config.CAData = server.CA()
+	g.Expect(read()).To(Satisfy(apierrors.IsUnauthorized))
+}
+
+func TestARenewedCAIsTheOnlyOneToTrust(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer(t, Options{})
+	before := server.Config()
+	g.Expect(server.RenewCA()).To(Succeed())
+	for _, tt := range []struct {
+		config *rest.Config
+		want   OmegaMatcher
+	}{
+		{before, MatchError(ContainSubstring("unknown authority"))},
+		{server.Config(), Succeed()},
+	} {
+		c, err := kubernetes.NewForConfig(tt.config)
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = c.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		g.Expect(err).To(tt.want)
+	}
+}
+
+func TestAServerThatMovedAnswersAtItsNewAddressOnly(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer(t, Options{})
+	g.Expect(controllerClient(t, server).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}})).To(Succeed())
+	before := clientset(t, server)
+	g.Expect(server.Move()).To(Succeed())
+
+	_, err := before.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{})
+	g.Expect(err).To(HaveOccurred())
+	_, err = clientset(t, server).CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
 func TestConnectionsAreCounted(t *testing.T) {
 	g := NewWithT(t)
 	server := newServer(t, Options{})
@@ -226,6 +281,9 @@ func TestFaults(t *testing.T) {
 		}},
 		"hang": {Hang(), func(g *WithT, _ *http.Response, err error) {
 			g.Expect(err).To(MatchError(context.DeadlineExceeded))
+		}},
+		"reset": {Reset(), func(g *WithT, _ *http.Response, err error) {
+			g.Expect(err).To(MatchError(syscall.ECONNRESET))
 		}},
 		"redirect": {Redirect(other.URL()), func(g *WithT, r *http.Response, err error) {
 			g.Expect(err).NotTo(HaveOccurred())
