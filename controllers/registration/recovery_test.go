@@ -238,6 +238,16 @@ func TestAHeartbeatThatStepsBackIsNoOutage(t *testing.T) {
 		"silence is still noticed, 45 minutes after the newest heartbeat")
 }
 
+func TestAHeartbeatFromTheFutureHidesNoLaterSilence(t *testing.T) {
+	g := NewWithT(t)
+	var a attempt
+	cluster := &fleet.Cluster{}
+	cluster.Status.Agent.LastSeen = metav1.NewTime(epoch.Add(24 * time.Hour))
+	g.Expect(a.heartbeat(cluster, epoch)).To(Equal(epoch.Add(24 * time.Hour)))
+	cluster.Status.Agent.LastSeen = metav1.NewTime(epoch)
+	g.Expect(a.heartbeat(cluster, epoch)).To(Equal(epoch))
+}
+
 // lives are many registrations under one controller, each with a workload API.
 type lives struct {
 	*management

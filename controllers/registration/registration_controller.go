@@ -314,7 +314,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	switch err := r.Client.Get(ctx, fleetKey, fleetCluster); {
 	case err == nil:
 		s.fleetCluster = fleetCluster
-		s.lastSeen = s.attempt.heartbeat(fleetCluster)
+		s.lastSeen = s.attempt.heartbeat(fleetCluster, s.now)
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", fleetKey, err)
 	}
