@@ -376,10 +376,22 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if err := r.mend(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	if result, err := r.reconcileUpstream(ctx, s); err != nil || !result.IsZero() {
+	result, err := r.reconcileUpstream(ctx, s)
+	if err != nil || !result.IsZero() && !s.onlyRightsForeign() {
 		return result, err
 	}
-	return r.reconcileAgent(ctx, s)
+	agent, err := r.reconcileAgent(ctx, s)
+	if result.RequeueAfter > 0 {
+		agent = sooner(agent, result.RequeueAfter)
+	}
+	return agent, err
+}
+
+// onlyRightsForeign tells whether nothing but the agent's rights is in someone else's
+// hands. An agent that is in place may still have them, and must not go dark for it.
+func (s *scope) onlyRightsForeign() bool {
+	return s.fleetClusterReady != nil && s.fleetClusterReady.reason == fleetv1.RBACForeignReason &&
+		s.registration.Status.Agent.Revision != ""
 }
 
 // mend puts back what others may take off our object: without the owner reference it
