@@ -64,11 +64,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
-	if err := r.mayRegister(ctx, s, workload, systemUID); err != nil {
-		return false, err
-	}
 	there, err := readAgent(ctx, workload)
 	if err != nil {
+		return false, err
+	}
+	if err := r.mayRegister(ctx, s, workload, systemUID, there); err != nil {
 		return false, err
 	}
 	if err := r.mayReplace(ctx, s, workload, there); err != nil {
@@ -131,6 +131,12 @@ func (p presentAgent) pointedAt() types.UID {
 	return types.UID(p.secret.Annotations[fleetv1.NamespaceUIDAnnotation])
 }
 
+// belongsTo tells whether the agent is the registration's, and works for it: one that
+// another management cluster took over bears the same ID.
+func (p presentAgent) belongsTo(reg *fleetv1.FleetRegistration) bool {
+	return p.holder(reg.Spec.RegistrationID) == agent.HeldByUs && (p.secret == nil || p.pointedAt() == reg.Status.NamespaceUID)
+}
+
 // credential returns a token for the agent and its description: the token that the
 // agent has for as long as it is good, and else a new one, which is tried before anyone
 // gets it.
@@ -172,7 +178,7 @@ func (r *Reconciler) credential(ctx context.Context, s *scope, there presentAgen
 // it is good for some time yet. The Secret knows it even where the status is empty.
 func (r *Reconciler) presentToken(s *scope, there presentAgent) (string, fleetv1.CredentialStatus) {
 	status := &s.registration.Status
-	if there.secret == nil || !agent.Ours(there.secret, s.registration.Spec.RegistrationID) || there.pointedAt() != status.NamespaceUID {
+	if there.secret == nil || !there.belongsTo(s.registration) {
 		return "", fleetv1.CredentialStatus{}
 	}
 	value := agent.Token(there.secret)
@@ -215,9 +221,9 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 	}
 }
 
-// mayRegister refuses a workload cluster that is the management cluster or is
-// registered already. An empty UID is not known and equal to none.
-func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID) error {
+// mayRegister refuses a workload cluster that is the management cluster, or one without
+// our agent that is registered already. An empty UID is not known and equal to none.
+func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
 	if systemUID == "" {
 		return nil
 	}
@@ -228,12 +234,14 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 	if systemUID == own {
 		// Cluster API was moved into the cluster that it had made, where our agent still
 		// runs: Fleet has one of its own for the management cluster.
-		if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
-			return err
+		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByUs {
+			if err := removeAll(ctx, workload); err != nil {
+				return err
+			}
 		}
 		return &refusal{fleetv1.SelfManagedReason, "The workload cluster is the management cluster itself; use Fleet's local cluster for it"}
 	}
-	if takesOver(s.registration) {
+	if takesOver(s.registration) || there.secret != nil && there.belongsTo(s.registration) {
 		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}
@@ -254,6 +262,23 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 func takesOver(reg *fleetv1.FleetRegistration) bool {
 	uid := reg.Annotations[fleetv1.TakeOverAnnotation]
 	return uid != "" && types.UID(uid) == reg.Status.NamespaceUID
+}
+
+// endTakeOver takes the permission away once it was used: taking over again, from whoever
+// took over in between, needs another one.
+func (r *Reconciler) endTakeOver(ctx context.Context, s *scope) error {
+	reg := s.registration
+	if !takesOver(reg) || reg.Status.Agent.NamespaceUID != reg.Status.NamespaceUID {
+		return nil
+	}
+	before := reg.DeepCopy()
+	delete(reg.Annotations, fleetv1.TakeOverAnnotation)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("taking annotation %s off FleetRegistration %s: %w", fleetv1.TakeOverAnnotation, client.ObjectKeyFromObject(reg), err)
+	}
+	r.written.Note(reg)
+	return nil
 }
 
 func takeOverHint(reg *fleetv1.FleetRegistration) string {
@@ -454,13 +479,17 @@ func notServed(err error) bool {
 		remote.Classify(err).Reason == fleetv1.NotKubernetesReason
 }
 
-// removeAgent removes our agent's objects. It leaves alone an agent that is not
-// ours.
-func removeAgent(ctx context.Context, workload *remote.Client, registrationID string) error {
+// removeAgent removes the registration's agent. It leaves alone one that is not its own.
+func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration) error {
 	there, err := readAgent(ctx, workload)
-	if err != nil || there.holder(registrationID) != agent.HeldByUs {
+	if err != nil || !there.belongsTo(reg) {
 		return err
 	}
+	return removeAll(ctx, workload)
+}
+
+// removeAll removes every object of an agent.
+func removeAll(ctx context.Context, workload *remote.Client) error {
 	var errs []error
 	for _, obj := range agent.Leftovers() {
 		errs = append(errs, remove(ctx, workload, obj))

@@ -178,8 +178,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case r.written.NewerThan(reg):
 		return ctrl.Result{}, nil
 	}
-	if selection.By != nil {
-		if err := r.update(ctx, reg, selection); err != nil {
+	if selection.By != nil || decide.Moved(cluster, reg) {
+		if err := r.update(ctx, cluster, reg, selection); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -297,6 +297,7 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 		},
 		Spec: fleetv1.FleetRegistrationSpec{
 			RegistrationID: id,
+			ClusterUID:     cluster.UID,
 			FleetCluster:   fleetv1.FleetClusterReference(key),
 			SelectedBy:     *selection.By,
 			Agent:          agent,
@@ -344,17 +345,21 @@ func newID() string { return (rand.Text() + rand.Text())[:idLength] }
 
 func validID(id string) bool { return len(id) == idLength }
 
-// update brings the spec in line with the selection.
-func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
+// update brings the spec in line with the selection, and with this management cluster
+// where it comes from another one, selected or not.
+func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
 	desired := reg.DeepCopy()
-	desired.Spec.SelectedBy = *selection.By
-	takePolicy(&desired.Spec, selection)
-	if decide.TakesAgentSettings(&reg.Status) {
+	desired.Spec.ClusterUID = cluster.UID
+	if selection.By != nil {
+		desired.Spec.SelectedBy = *selection.By
+		takePolicy(&desired.Spec, selection)
+	}
+	if moved := decide.Moved(cluster, reg); moved || decide.TakesAgentSettings(&reg.Status) {
 		agent, complete, err := r.agent(ctx, selection)
 		if err != nil {
 			return err
 		}
-		if complete {
+		if complete || moved {
 			desired.Spec.Agent = agent
 		} else {
 			fillIn(&desired.Spec.Agent, agent)
