@@ -234,19 +234,9 @@ func (s *stock) correctDrift(ctx context.Context, secret *corev1.Secret, deploym
 // returns what was deployed.
 func deploy(t *testing.T, w *env.Workload, name string) *corev1.ConfigMap {
 	t.Helper()
-	g := NewWithT(t)
-	g.Expect(lab.Client.Create(t.Context(), &fleet.Bundle{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name},
-		Spec: fleet.BundleSpec{
-			Resources: []fleet.BundleResource{{Name: "object.yaml", Content: "of " + name}},
-			Targets:   []fleet.BundleTarget{{ClusterName: w.Name}},
-		},
-	})).To(Succeed())
-	deployed := &corev1.ConfigMap{}
-	g.Eventually(func() error {
-		return w.Client.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "bundle-" + name}, deployed)
-	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
-	return deployed
+	bundle := suite.Bundle(w.Namespace, name, fleet.BundleTarget{ClusterName: w.Name})
+	NewWithT(t).Expect(lab.Client.Create(t.Context(), bundle)).To(Succeed())
+	return suite.EventuallyDeployed(t, w, name)
 }
 
 // watchFor returns how often an object was deleted since.

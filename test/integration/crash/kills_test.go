@@ -144,13 +144,7 @@ func deployBundle(t *testing.T, namespace string) {
 	t.Helper()
 	for _, obj := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-		&fleet.Bundle{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: bundle},
-			Spec: fleet.BundleSpec{
-				Resources: []fleet.BundleResource{{Name: "production.yaml", Content: "a: b"}},
-				Targets:   []fleet.BundleTarget{{ClusterSelector: &metav1.LabelSelector{}}},
-			},
-		},
+		suite.Bundle(namespace, bundle),
 	} {
 		if err := lab.Client.Create(t.Context(), obj); err != nil {
 			t.Fatal(err)

@@ -102,13 +102,7 @@ func makeBundles(t *testing.T, lab *env.Lab, namespace string, names ...string) 
 	g := NewWithT(t)
 	ensureNamespace(t, lab, namespace)
 	for _, name := range names {
-		g.Expect(lab.Client.Create(t.Context(), &fleet.Bundle{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Spec: fleet.BundleSpec{
-				Resources: []fleet.BundleResource{{Name: name + ".yaml", Content: "a: b"}},
-				Targets:   []fleet.BundleTarget{{ClusterSelector: &metav1.LabelSelector{}}},
-			},
-		})).To(Succeed())
+		g.Expect(lab.Client.Create(t.Context(), suite.Bundle(namespace, name))).To(Succeed())
 	}
 }
 
