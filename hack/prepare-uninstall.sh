@@ -22,7 +22,7 @@ usage() {
 		  --dry-run                look at everything, write nothing
 		  --yes                    do not ask
 
-		Exit code: 0 all is done, 1 some clusters were left as they are, 2 all were.
+		Exit code: 0 all is done, 1 clusters were left as they are, 2 nothing was begun.
 	END
 }
 

@@ -64,7 +64,8 @@ const (
 	OrphanLabel = KeyPrefix + "orphan"
 
 	// AdoptingAnnotation on a Fleet Cluster says that it was taken over from Fleet's own
-	// registration, which may still be at work on it.
+	// registration, which may still be at work on it. On its Namespace it says when that was
+	// last touched, so that Fleet looks again.
 	AdoptingAnnotation = KeyPrefix + "adopting"
 
 	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.

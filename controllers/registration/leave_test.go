@@ -17,6 +17,7 @@ limitations under the License.
 package registration
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -250,7 +252,7 @@ func TestUninstallWaitsForTheAgentAndThenTakesItAway(t *testing.T) {
 			g.Expect(l.fleetCluster(t)).To(BeNil())
 			g.Expect(l.has(t, &appsv1.Deployment{})).To(BeTrue(), "it is needed")
 			l.fleetDeletes(t)
-			g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingReason))
+			g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingWorkloadsReason))
 			g.Expect(l.accounts(t)).To(Equal(1))
 
 			if tt.uninstalled {
@@ -266,6 +268,54 @@ func TestUninstallWaitsForTheAgentAndThenTakesItAway(t *testing.T) {
 			g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring(tt.event)))
 		})
 	}
+}
+
+func TestUninstallWithoutAnAgentDoesNotClaimThatItHappened(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	for _, obj := range agent.Leftovers() {
+		g.Expect(client.IgnoreNotFound(l.client.Delete(t.Context(), obj))).To(Succeed())
+	}
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+	l.once(t)
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingWorkloadsReason))
+	l.pass(5 * time.Minute)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring("Warning LeftFleet")))
+}
+
+func TestARegistrationThatIsTakenAwayShowsThatAndNothingElse(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	before := l.registration(t).Status.Conditions
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	after := l.registration(t).Status.Conditions
+	g.Expect(hasReason(l.registration(t), fleetv1.ReadyCondition, fleetv1.StoppingAgentReason)).To(BeTrue())
+	for _, condition := range summarized {
+		g.Expect(meta.FindStatusCondition(after, condition)).To(Equal(meta.FindStatusCondition(before, condition)))
+	}
+}
+
+// The garbage collector can be faster than the cache of Clusters.
+func TestARegistrationWhoseClusterTheCacheStillShowsIsDeletedInFull(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
+	l.reconciler.APIReader = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*clusterv1.Cluster); ok {
+				return apierrors.NewNotFound(clusterv1.GroupVersion.WithResource("clusters").GroupResource(), key.Name)
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	g.Expect(l.fleetCluster(t)).To(BeNil())
 }
 
 func TestAStoppedAgentIsTakenUpAgain(t *testing.T) {

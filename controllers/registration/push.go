@@ -221,8 +221,9 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 	}
 }
 
-// mayRegister refuses a workload cluster that is the management cluster, or one without
-// our agent that is registered already. An empty UID is not known and equal to none.
+// mayRegister refuses a workload cluster that is the management cluster, from which it
+// takes our agent away, or one without our agent that is registered already. An empty UID
+// is not known and equal to none.
 func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
 	if systemUID == "" {
 		return nil
@@ -273,12 +274,7 @@ func (r *Reconciler) endTakeOver(ctx context.Context, s *scope) error {
 	}
 	before := reg.DeepCopy()
 	delete(reg.Annotations, fleetv1.TakeOverAnnotation)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
-		return fmt.Errorf("taking annotation %s off FleetRegistration %s: %w", fleetv1.TakeOverAnnotation, client.ObjectKeyFromObject(reg), err)
-	}
-	r.written.Note(reg)
-	return nil
+	return r.patch(ctx, reg, before)
 }
 
 func takeOverHint(reg *fleetv1.FleetRegistration) string {
@@ -359,14 +355,13 @@ func (r *Reconciler) mayStart(ctx context.Context, s *scope, workload *remote.Cl
 	if err != nil || len(bundles) == 0 {
 		return err
 	}
-	deployments := &metav1.PartialObjectMetadataList{}
-	deployments.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
-	if err := r.APIReader.List(ctx, deployments, client.InNamespace(status.Namespace)); err != nil {
-		return managementError{fmt.Errorf("listing BundleDeployments in namespace %s: %w", status.Namespace, err)}
+	deployments, err := r.bundleDeployments(ctx, status.Namespace)
+	if err != nil {
+		return managementError{err}
 	}
 	var present []string
-	for i := range deployments.Items {
-		present = append(present, deployments.Items[i].Name)
+	for _, deployment := range deployments {
+		present = append(present, deployment.Name)
 	}
 	missing := decide.MissingBundles(bundles, present)
 	if len(missing) == 0 {
@@ -375,6 +370,16 @@ func (r *Reconciler) mayStart(ctx context.Context, s *scope, workload *remote.Cl
 	return &refusal{fleetv1.WaitingForBundlesReason, fmt.Sprintf(
 		"The agent would uninstall releases that have no BundleDeployment in namespace %s: %s. Deploy their bundles to this cluster, or set the annotation %s=%s",
 		status.Namespace, some(missing), fleetv1.StartWithoutBundlesAnnotation, status.NamespaceUID)}
+}
+
+// bundleDeployments lists the BundleDeployments of a cluster namespace, live.
+func (r *Reconciler) bundleDeployments(ctx context.Context, namespace string, opts ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
+	if err := r.APIReader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
+		return nil, fmt.Errorf("listing BundleDeployments in namespace %s: %w", namespace, err)
+	}
+	return list.Items, nil
 }
 
 // some lists at most three names. Names that are no object names are counted only:

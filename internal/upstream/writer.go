@@ -45,10 +45,10 @@ func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
 
 // Writer writes to the management cluster.
 type Writer struct {
-	// Client writes, and reads by name without a cache: what a first write meets
-	// is judged by what is there now.
+	// Client writes.
 	Client client.Client
-	// Reader reads without a cache.
+	// Reader reads without a cache: what a first write meets is judged by what is there
+	// now.
 	Reader client.Reader
 	// Cache reads what is watched: metadata of Namespaces and ServiceAccounts, Roles and
 	// RoleBindings. Only Look needs it.
