@@ -18,6 +18,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -60,7 +61,12 @@ func (r *Reconciler) leave(ctx context.Context, s *scope, how fleetv1.DeletionSp
 // as soon as the Fleet Cluster goes, so that stays until the agent was seen to have
 // stopped; for good if it never is.
 func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (ctrl.Result, error) {
-	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
+	// What the status says of an earlier try proves nothing.
+	exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
+	if refusal := (*upstream.Refusal)(nil); err != nil && !errors.As(err, &refusal) {
+		return ctrl.Result{}, err
+	}
+	if exists {
 		waitsFor, err := r.stopAgent(ctx, s, what)
 		switch {
 		case err != nil:

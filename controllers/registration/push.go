@@ -361,7 +361,10 @@ func (r *Reconciler) mayStart(ctx context.Context, s *scope, workload *remote.Cl
 	}
 	var present []string
 	for _, deployment := range deployments {
-		present = append(present, deployment.Name)
+		// One that is going is as good as gone: the agent would see that too.
+		if deployment.DeletionTimestamp.IsZero() {
+			present = append(present, deployment.Name)
+		}
 	}
 	missing := decide.MissingBundles(bundles, present)
 	if len(missing) == 0 {
