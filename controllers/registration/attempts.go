@@ -39,8 +39,8 @@ const (
 )
 
 // attempts remembers when which workload cluster was tried, so that events in
-// between do not lead to a dial, and when its agent was last seen. It is lost with the process, which costs one
-// early dial for each cluster that did not answer.
+// between do not lead to a dial, and when its agent was last seen. It is lost with the
+// process, which costs one early dial for each cluster that did not answer.
 type attempts struct {
 	mu    sync.Mutex
 	byKey map[types.NamespacedName]*attempt

@@ -86,7 +86,7 @@ func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.Ag
 }
 
 func (r *Reconciler) leaveAsOrphan(ctx context.Context, s *scope) error {
-	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{KeepFleetCluster: true}); err != nil {
+	if err := r.Upstream.Orphan(ctx, s.upstreamInput()); err != nil {
 		return err
 	}
 	return r.left(ctx, s, corev1.EventTypeWarning, leftAsOrphanReason, fmt.Sprintf(
@@ -148,7 +148,7 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 		if stopped, err = stop(ctx, workload, there); err != nil || !stopped {
 			return err
 		}
-		return discard(ctx, workload, s.registration, what)
+		return discard(ctx, workload, s.registration, there, what)
 	})
 	switch {
 	case never, stopped && err == nil:
@@ -196,11 +196,15 @@ func stop(ctx context.Context, workload *remote.Client, there presentAgent) (sto
 }
 
 // discard takes the objects of an agent that is done away, or only its credential.
-func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, what fleetv1.AgentDeletion) error {
-	if what == fleetv1.AgentKeep {
+func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, there presentAgent, what fleetv1.AgentDeletion) error {
+	switch {
+	case what == fleetv1.AgentKeep:
 		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
+	case !there.belongsTo(reg):
+		// Nobody's, such as what another registration left stopped.
+		return nil
 	}
-	return removeAgent(ctx, workload, reg)
+	return removeAll(ctx, workload)
 }
 
 // uninstalled takes the agent away once everything that it deployed is uninstalled, the
@@ -232,7 +236,7 @@ func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.Age
 				return err
 			}
 		}
-		return discard(ctx, workload, s.registration, what)
+		return discard(ctx, workload, s.registration, there, what)
 	})
 	if err != nil {
 		return "The workload cluster cannot be looked into: " + remote.Classify(err).Message

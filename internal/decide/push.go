@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -90,7 +89,7 @@ var pushChecks = []struct {
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
 	{AccountReplaced, PushInput.accountReplaced},
 	{RotationAsked, func(in PushInput) bool { return in.rotationAsked() && !in.Now.Before(in.rotationTime()) }},
-	{CredentialDue, credentialIsDue},
+	{CredentialDue, func(in PushInput) bool { return !in.Now.Before(in.renewTime()) }},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
 	{VisitFailed, PushInput.visitFailed},
 	{ResyncDue, func(in PushInput) bool { return in.ResyncInterval > 0 && !in.Now.Before(in.resyncTime()) }},
@@ -106,20 +105,13 @@ func Push(in PushInput) PushReason {
 	return ""
 }
 
-// credentialIsDue tells whether it is time for a new token.
-func credentialIsDue(in PushInput) bool { return !in.Now.Before(in.renewTime()) }
-
 // KeepsToken tells whether the agent goes on with a token that it was given earlier,
 // which is for the service account subject and ends with it. What the token says is
 // only believed where the API server then accepts it.
 func KeepsToken(in PushInput, claims token.Claims, subject string) bool {
-	issued := in
-	issued.Status = in.Status.DeepCopy()
-	issued.Status.Credential.IssuedTime, issued.Status.Credential.ExpirationTime =
-		metav1.NewTime(claims.Issued), metav1.NewTime(claims.Expires)
 	return claims.Subject == subject &&
 		(in.AccountUID == "" || claims.AccountUID == in.AccountUID) &&
-		!credentialIsDue(issued) &&
+		in.Now.Before(token.RenewTime(claims.Issued, claims.Expires, in.RegistrationID)) &&
 		(!in.rotationAsked() || in.Now.Before(in.rotationTime()))
 }
 

@@ -137,20 +137,17 @@ func unselected(in SelectionInput, label optInLabel) Selection {
 	if in.Current.Policy == "" {
 		return Selection{Reason: fleetv1.PolicyMismatchReason, Message: "The built-in policy is off and no other policy selects the Cluster"}
 	}
-	for i := range in.Policies {
-		policy := &in.Policies[i]
-		if policy.Name != in.Current.Policy {
-			continue
-		}
-		if _, err := matches(policy, in, label); err != nil {
-			return Selection{Reason: fleetv1.PolicyInvalidReason,
-				Message: fmt.Sprintf("A selector of FleetRegistrationPolicy %s is not valid", policy.Name)}
-		}
-		return Selection{Reason: fleetv1.PolicyMismatchReason,
-			Message: fmt.Sprintf("FleetRegistrationPolicy %s no longer selects the Cluster, and no other does", policy.Name)}
+	policy := named(in.Policies, in.Current.Policy)
+	if policy == nil {
+		return Selection{Reason: fleetv1.PolicyDeletedReason,
+			Message: fmt.Sprintf("FleetRegistrationPolicy %s is gone, and no other selects the Cluster", in.Current.Policy)}
 	}
-	return Selection{Reason: fleetv1.PolicyDeletedReason,
-		Message: fmt.Sprintf("FleetRegistrationPolicy %s is gone, and no other selects the Cluster", in.Current.Policy)}
+	if _, err := matches(policy, in, label); err != nil {
+		return Selection{Reason: fleetv1.PolicyInvalidReason,
+			Message: fmt.Sprintf("A selector of FleetRegistrationPolicy %s is not valid", policy.Name)}
+	}
+	return Selection{Reason: fleetv1.PolicyMismatchReason,
+		Message: fmt.Sprintf("FleetRegistrationPolicy %s no longer selects the Cluster, and no other does", policy.Name)}
 }
 
 // optInLabel is the opt-in label that counts for a Cluster.

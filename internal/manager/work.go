@@ -32,8 +32,8 @@ import (
 )
 
 // startWork sets up what needs all APIs to be served: the controllers, and the
-// metrics that count registrations and orphans, until the context ends. Only the leader counts,
-// so the sum over all managers is right.
+// metrics that count registrations and orphans, until the context ends. Only the leader
+// counts, so the sum over all managers is right.
 func startWork(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
 	if err := setupControllers(ctx, mgr, opts); err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)

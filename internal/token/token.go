@@ -60,8 +60,8 @@ func (i *Issuer) Subject(name string) string {
 }
 
 // Issue returns a new token of the service account name. A lifetime of zero means
-// 72 h; more than MaxLifetime means that. The token's expiry is what the API server granted, which may be sooner.
-// Errors are the API server's, wrapped.
+// 72 h; more than MaxLifetime means that. The token's expiry is what the API server
+// granted, which may be sooner. Errors are the API server's, wrapped.
 func (i *Issuer) Issue(ctx context.Context, name string, lifetime time.Duration) (Token, error) {
 	if lifetime == 0 {
 		lifetime = defaultLifetime

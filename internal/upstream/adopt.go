@@ -19,7 +19,6 @@ package upstream
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -68,9 +67,9 @@ func (w *Writer) beginAdoption(ctx context.Context, r Registration, cluster *fle
 	if err := w.mayBeAdopted(ctx, r, cluster); err != nil {
 		return err
 	}
-	err := w.patchAsRead(ctx, cluster, map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{fleet.ClusterManagementLabel: ManagementLabelValue},
-		"annotations": map[string]any{
+	err := w.patchAsRead(ctx, cluster, object{"metadata": object{
+		"labels": object{fleet.ClusterManagementLabel: ManagementLabelValue},
+		"annotations": object{
 			fleetv1.RegistrationIDAnnotation: r.ID,
 			fleetv1.ClusterUIDAnnotation:     r.ClusterUID,
 			fleetv1.AdoptingAnnotation:       "true",
@@ -160,9 +159,9 @@ func (w *Writer) finishAdoption(ctx context.Context, r Registration, cluster *fl
 	}
 	// Whoever knows the old clientID and a registration token could still get an account
 	// in the cluster namespace.
-	if err := w.patchAsRead(ctx, cluster, map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{fleetv1.AdoptingAnnotation: nil}},
-		"spec":     map[string]any{"clientID": newClientID()},
+	if err := w.patchAsRead(ctx, cluster, object{
+		"metadata": object{"annotations": object{fleetv1.AdoptingAnnotation: nil}},
+		"spec":     object{"clientID": newClientID()},
 	}); err != nil {
 		return err
 	}
@@ -215,21 +214,14 @@ func (w *Writer) touch(ctx context.Context, r Registration) error {
 
 // patchAsRead merges a patch into a Fleet Cluster as it was read: one that has changed
 // since is judged anew.
-func (w *Writer) patchAsRead(ctx context.Context, cluster *fleet.Cluster, patch map[string]any) error {
+func (w *Writer) patchAsRead(ctx context.Context, cluster *fleet.Cluster, patch object) error {
 	key := client.ObjectKeyFromObject(cluster)
-	patch["metadata"].(map[string]any)["resourceVersion"] = cluster.ResourceVersion
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encoding a patch of Fleet Cluster %s: %w", key, err)
-	}
-	err = w.Client.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, data), client.FieldOwner(FieldOwner))
-	switch {
-	case apierrors.IsConflict(err):
+	patch["metadata"].(object)["resourceVersion"] = cluster.ResourceVersion
+	err := w.merge(ctx, cluster, patch)
+	if apierrors.IsConflict(err) {
 		return waitingForAdoption("Fleet Cluster %s has changed meanwhile", key)
-	case err != nil:
-		return fmt.Errorf("adopting Fleet Cluster %s: %w", key, err)
 	}
-	return nil
+	return err
 }
 
 func waitingForAdoption(format string, args ...any) *Refusal {

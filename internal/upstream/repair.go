@@ -183,9 +183,8 @@ func (w *Writer) patchMeta(ctx context.Context, obj client.Object, metadata obje
 
 // replace deletes an object and creates it anew.
 func (w *Writer) replace(ctx context.Context, live, want client.Object) error {
-	uid := live.GetUID()
-	if err := w.Client.Delete(ctx, live, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting %s %s: %w", kind(live), client.ObjectKeyFromObject(live), err)
+	if err := w.deleteLive(ctx, live); err != nil {
+		return err
 	}
 	if err := w.Client.Create(ctx, want, client.FieldOwner(FieldOwner)); err != nil {
 		return fmt.Errorf("creating %s %s: %w", kind(want), client.ObjectKeyFromObject(want), err)

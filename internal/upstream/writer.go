@@ -148,14 +148,11 @@ func (w *Writer) judge(ctx context.Context, r Registration, live *fleet.Cluster)
 // readFleetCluster reads the Fleet Cluster of that name, whosever it is. It returns
 // nil where there is none.
 func (w *Writer) readFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
-	live := &fleet.Cluster{}
-	if err := w.Reader.Get(ctx, r.FleetCluster, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", r.FleetCluster, err)
+	live, err := w.read(ctx, &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}})
+	if err != nil || live == nil {
+		return nil, err
 	}
-	return live, nil
+	return live.(*fleet.Cluster), nil
 }
 
 // handedOver tells whether a Fleet Cluster does not carry our value of Fleet's
@@ -312,9 +309,6 @@ func (w *Writer) SetClusterUID(ctx context.Context, r Registration) error {
 type DeleteOptions struct {
 	// Abandon gives up waiting for Fleet to delete the cluster namespace.
 	Abandon bool
-	// KeepFleetCluster leaves the Fleet Cluster and the cluster namespace, labelled as
-	// orphans, and takes only the agent's rights and its service account.
-	KeepFleetCluster bool
 	// KeepAccount leaves the service account to a later call.
 	KeepAccount bool
 }
@@ -330,29 +324,14 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 			return "", err
 		}
 	}
-	left := true
-	if opts.KeepFleetCluster {
-		err = w.orphan(ctx, r)
-	} else {
-		cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}}
-		left, err = w.delete(ctx, r, cluster, handedOver)
-	}
+	cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}}
+	left, err := w.delete(ctx, r, cluster, handedOver)
 	if err != nil {
 		return "", err
 	}
 	for _, name := range r.names() {
-		rights := []client.Object{
-			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: name}},
-			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: name}},
-		}
-		if left {
-			// The cluster namespace, which would take this one with it, stays too.
-			rights = append(rights, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: bundlesBinding}})
-		}
-		for _, obj := range rights {
-			if _, err := w.delete(ctx, r, obj, nil); err != nil {
-				return "", err
-			}
+		if err := w.deleteRights(ctx, r, name, left); err != nil {
+			return "", err
 		}
 		if !left && !opts.Abandon {
 			namespace, err := w.readNamespace(ctx, r, name)
@@ -366,18 +345,63 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 		if opts.KeepAccount {
 			continue
 		}
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ManagerNamespace, Name: name}}
-		if _, err := w.delete(ctx, r, account, nil); err != nil {
+		if err := w.deleteAccount(ctx, r, name); err != nil {
 			return "", err
 		}
 	}
 	return "", nil
 }
 
-// orphan labels the Fleet Cluster and the cluster namespace, which nobody will look
+// Orphan leaves the Fleet Cluster and the cluster namespace, labelled as orphans, and
+// takes only the agent's rights and, last, its service account.
+func (w *Writer) Orphan(ctx context.Context, r Registration) error {
+	if r.Namespace == "" {
+		if err := w.nameNamespace(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := w.labelOrphans(ctx, r); err != nil {
+		return err
+	}
+	for _, name := range r.names() {
+		if err := w.deleteRights(ctx, r, name, true); err != nil {
+			return err
+		}
+		if err := w.deleteAccount(ctx, r, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteRights deletes the agent's Roles and RoleBindings, whose cluster namespace has
+// that name. Where the namespace goes, it takes the one in it along.
+func (w *Writer) deleteRights(ctx context.Context, r Registration, name string, namespaceStays bool) error {
+	rights := []client.Object{
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: name}},
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: name}},
+	}
+	if namespaceStays {
+		rights = append(rights, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: bundlesBinding}})
+	}
+	for _, obj := range rights {
+		if _, err := w.delete(ctx, r, obj, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) deleteAccount(ctx context.Context, r Registration, name string) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ManagerNamespace, Name: name}}
+	_, err := w.delete(ctx, r, account, nil)
+	return err
+}
+
+// labelOrphans labels the Fleet Cluster and the cluster namespace, which nobody will look
 // after from now on. A Fleet Cluster that is not ours to write, or about to go, is no
 // orphan, nor is its namespace.
-func (w *Writer) orphan(ctx context.Context, r Registration) error {
+func (w *Writer) labelOrphans(ctx context.Context, r Registration) error {
 	cluster, err := w.readFleetCluster(ctx, r)
 	if err != nil || cluster == nil {
 		return err
@@ -432,40 +456,35 @@ func (w *Writer) nameNamespace(ctx context.Context, r Registration) error {
 // readNamespace reads the namespace of that name. It returns nil where there is none,
 // or where it is not the Fleet Cluster's.
 func (w *Writer) readNamespace(ctx context.Context, r Registration, name string) (*corev1.Namespace, error) {
-	live := &corev1.Namespace{}
-	if err := w.Reader.Get(ctx, types.NamespacedName{Name: name}, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	live, err := w.read(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil || live == nil || !r.oursNamespace(live) {
+		return nil, err
 	}
-	if !r.oursNamespace(live) {
-		return nil, nil
-	}
-	return live, nil
+	return live.(*corev1.Namespace), nil
 }
 
 // delete deletes an object that is ours, unless keep says otherwise, and tells
 // whether it left one that is there.
 func (w *Writer) delete(ctx context.Context, r Registration, obj client.Object, keep func(client.Object) bool) (kept bool, err error) {
-	key := client.ObjectKeyFromObject(obj)
-	if err := w.Reader.Get(ctx, key, obj); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading %s %s: %w", kind(obj), key, err)
-	}
-	if !r.ours(obj) || keep != nil && keep(obj) {
+	live, err := w.read(ctx, obj)
+	switch {
+	case err != nil || live == nil:
+		return false, err
+	case !r.ours(live), keep != nil && keep(live):
 		return true, nil
-	}
-	if !obj.GetDeletionTimestamp().IsZero() {
+	case !live.GetDeletionTimestamp().IsZero():
 		return false, nil
 	}
-	uid := obj.GetUID()
-	if err := w.Client.Delete(ctx, obj, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("deleting %s %s: %w", kind(obj), key, err)
+	return false, w.deleteLive(ctx, live)
+}
+
+// deleteLive deletes an object that was judged, and no other of its name.
+func (w *Writer) deleteLive(ctx context.Context, live client.Object) error {
+	uid := live.GetUID()
+	if err := w.Client.Delete(ctx, live, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s %s: %w", kind(live), client.ObjectKeyFromObject(live), err)
 	}
-	return false, nil
+	return nil
 }
 
 // kind names an object's kind in messages.

@@ -656,12 +656,9 @@ func TestAFleetClusterIsKeptOnPurposeAsAnOrphan(t *testing.T) {
 	first, _ := names()
 	all := everything()
 	a := newAPI(t, all...)
-	keep := DeleteOptions{KeepFleetCluster: true}
 
-	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), keep)
+	g.Expect(a.writer().Orphan(t.Context(), placedAt(first))).To(Succeed())
 
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(waitingFor).To(BeEmpty())
 	g.Expect(a.deletes()).To(Equal([]string{
 		"RoleBinding team-a/" + first, "Role team-a/" + first, "RoleBinding " + first + "/capi-fleet-agent",
 		"service account capi-fleet-system/" + first,
@@ -671,8 +668,7 @@ func TestAFleetClusterIsKeptOnPurposeAsAnOrphan(t *testing.T) {
 	}
 
 	a.requests = nil
-	_, err = a.writer().Delete(t.Context(), placedAt(first), keep)
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(a.writer().Orphan(t.Context(), placedAt(first))).To(Succeed())
 	g.Expect(a.requests).NotTo(ContainElement(Or(HavePrefix("patch"), HavePrefix("delete"))), "once")
 }
 
@@ -693,9 +689,8 @@ func TestWhatIsNotOursIsNoOrphan(t *testing.T) {
 			a := newAPI(t, all...)
 			before := []client.Object{a.snapshot(t, all[0]), a.snapshot(t, all[1])}
 
-			_, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{KeepFleetCluster: true})
+			g.Expect(a.writer().Orphan(t.Context(), placedAt(first))).To(Succeed())
 
-			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect([]client.Object{a.snapshot(t, all[0]), a.snapshot(t, all[1])}).To(Equal(before))
 			g.Expect(a.deletes()).To(HaveLen(4))
 		})
