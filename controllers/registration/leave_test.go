@@ -177,6 +177,45 @@ func TestTheFleetClusterStaysUntilTheAgentIsSeenToHaveStopped(t *testing.T) {
 	}
 }
 
+func TestAnEarlierTryIsNoProofThatTheAgentStopped(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	reg := l.registration(t)
+	meta.SetStatusCondition(&reg.Status.Conditions, metav1.Condition{
+		Type: fleetv1.DeletingCondition, Status: metav1.ConditionTrue, Reason: fleetv1.WaitingForFleetReason, LastTransitionTime: metav1.NewTime(l.clock.Now()),
+	})
+	g.Expect(l.Status().Update(t.Context(), reg)).To(Succeed())
+	// It was to be uninstalled, and that failed.
+	l.optOut(t, nil, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+
+	l.clock.SetTime(reg.Status.Conditions[0].LastTransitionTime.Time)
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "the agent runs")
+}
+
+func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
+	_, err = l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	going := &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.registration(t).Status.Namespace, Name: "app", Finalizers: []string{"test/held"},
+	}}
+	g.Expect(l.WithWatch.Create(t.Context(), going)).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), going)).To(Succeed())
+
+	l.pass(time.Minute)
+	_, err = l.reconciler.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.WaitingForBundlesReason)).To(BeTrue())
+	g.Expect(l.tokens).To(BeZero())
+}
+
 func TestWithoutProofThatTheAgentStoppedTheFleetClusterStaysAsAnOrphan(t *testing.T) {
 	for name, hide := range map[string]func(*testing.T, *life){
 		"unreachable": func(t *testing.T, l *life) { NewWithT(t).Expect(l.workload.Stop()).To(Succeed()) },
