@@ -22,8 +22,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -157,13 +155,7 @@ func orphanEvents(t *testing.T, w *env.Workload) []eventsv1.Event {
 // person types.
 func removeOrphan(t *testing.T, answer string, args ...string) (string, error) {
 	t.Helper()
-	script := filepath.Join("..", "..", "..", "hack", "remove-orphan.sh")
-	command := exec.CommandContext(t.Context(), script, args...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+lab.Management().AdminKubeconfigPath(), "KUBECACHEDIR="+t.TempDir())
-	command.Stdin = strings.NewReader(answer)
-	output, err := command.CombinedOutput()
-	t.Logf("%s %q: %v\n%s", filepath.Base(script), args, err, output)
-	return string(output), err
+	return suite.Script(t, "remove-orphan.sh", lab.Management().AdminKubeconfigPath(), answer, args...)
 }
 
 // expectRefused fails unless the script gives that reason and removes nothing.

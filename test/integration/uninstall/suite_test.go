@@ -19,7 +19,6 @@ limitations under the License.
 package uninstall
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -128,10 +127,6 @@ const admin = "uninstaller"
 // questions. It returns what the script says and its exit code.
 func prepare(t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	script, err := filepath.Abs("../../../hack/prepare-uninstall.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	kubeconfig, err := lab.Management().Kubeconfig(admin, "system:masters")
 	if err != nil {
 		t.Fatal(err)
@@ -140,34 +135,11 @@ func prepare(t *testing.T, args ...string) (string, int) {
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), script, append(args, "--yes")...)
-	command.Env = append(os.Environ(),
-		"KUBECONFIG="+path,
-		"PATH="+kubectlDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))
-	var output bytes.Buffer
-	command.Stdout, command.Stderr = &output, &output
-	err = command.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+	output, err := suite.Script(t, "prepare-uninstall.sh", path, "", append(args, "--yes")...)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return output, exit.ExitCode()
 	}
-	t.Logf("prepare-uninstall.sh %s\n%s", strings.Join(args, " "), &output)
-	return output.String(), command.ProcessState.ExitCode()
-}
-
-// kubectlDir is a folder with kubectl: that of the machine, else one that is built
-// from the module which also builds the API servers.
-func kubectlDir(t *testing.T) string {
-	t.Helper()
-	if found, err := exec.LookPath("kubectl"); err == nil {
-		return filepath.Dir(found)
-	}
-	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../hack/kubernetes",
-		"-o", filepath.Join(dir, "kubectl"), "k8s.io/kubernetes/cmd/kubectl")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building kubectl: %v\n%s", err, output)
-	}
-	return dir
+	return output, 0
 }
 
 // uninstall does what clusterctl delete does with the CRDs and the manager's

@@ -200,20 +200,11 @@ func downloadAssets(ctx context.Context) (string, error) {
 }
 
 func buildAssets(ctx context.Context, dir string, names []string) error {
-	root, err := repositoryRoot()
-	if err != nil {
-		return err
-	}
-	args := []string{
-		"build", "-trimpath",
-		// Cluster API refuses servers that do not know their version.
-		"-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=" + Version,
-		"-o", dir + string(filepath.Separator),
-	}
+	var packages []string
 	for _, name := range names {
-		args = append(args, assetPackages[name])
+		packages = append(packages, assetPackages[name])
 	}
-	if _, err := runGo(ctx, filepath.Join(root, "hack", "kubernetes"), args...); err != nil {
+	if err := buildIn(ctx, "kubernetes", dir, versionFlag, packages...); err != nil {
 		return err
 	}
 	if !slices.Contains(names, etcdName) {
@@ -221,6 +212,21 @@ func buildAssets(ctx context.Context, dir string, names []string) error {
 	}
 	// go build names a binary after the last element of its package's path.
 	return os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, etcdName))
+}
+
+// versionFlag tells a binary of Kubernetes its version: Cluster API refuses servers that
+// do not know theirs.
+const versionFlag = "-X k8s.io/component-base/version.gitVersion=" + Version
+
+// buildIn builds packages of a module below hack into dir.
+func buildIn(ctx context.Context, module, dir, linkerFlags string, packages ...string) error {
+	root, err := repositoryRoot()
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-trimpath", "-ldflags=-s -w " + linkerFlags, "-o", dir + string(filepath.Separator)}, packages...)
+	_, err = runGo(ctx, filepath.Join(root, "hack", module), args...)
+	return err
 }
 
 // runGo runs the go command in dir and returns what it prints. The command and all

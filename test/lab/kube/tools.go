@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -33,37 +34,47 @@ const (
 
 	clusterctlName    = "clusterctl"
 	clusterctlPackage = "sigs.k8s.io/cluster-api/cmd/clusterctl"
+
+	kubectlName    = "kubectl"
+	kubectlPackage = "k8s.io/kubernetes/cmd/kubectl"
 )
 
 // FindClusterctl returns the path of Cluster API's clusterctl in the user's cache
 // folder, where it builds it the first time. Several programs may call it at once.
 func FindClusterctl(ctx context.Context) (string, error) {
-	cacheRoot, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding a cache for clusterctl: %w", err)
-	}
-	finder := assetFinder{
-		cache: filepath.Join(cacheRoot, "capi-fleet", clusterctlName, ClusterctlVersion),
-		log:   io.Discard,
-		build: buildClusterctl,
-	}
-	wanted := []string{clusterctlName}
-	if len(missingIn(finder.cache, wanted)) > 0 {
-		if err := finder.fillCache(ctx, wanted); err != nil {
-			return "", fmt.Errorf("providing clusterctl in %s: %w", finder.cache, err)
-		}
-	}
-	return filepath.Join(finder.cache, clusterctlName), nil
+	return findTool(ctx, clusterctlName, ClusterctlVersion, "clusterctl", clusterctlPackage,
+		// Like a released one it knows its version.
+		"-X sigs.k8s.io/cluster-api/version.gitVersion="+ClusterctlVersion)
 }
 
-func buildClusterctl(ctx context.Context, dir string, _ []string) error {
-	root, err := repositoryRoot()
-	if err != nil {
-		return err
+// FindKubectl returns the path of kubectl: that of the machine, else one in the user's
+// cache folder, where it builds it the first time from the module that also builds the
+// API servers. Several programs may call it at once.
+func FindKubectl(ctx context.Context) (string, error) {
+	if found, err := exec.LookPath(kubectlName); err == nil {
+		return found, nil
 	}
-	_, err = runGo(ctx, filepath.Join(root, "hack", "clusterctl"), "build", "-trimpath",
-		// Like a released one it knows its version.
-		"-ldflags=-s -w -X sigs.k8s.io/cluster-api/version.gitVersion="+ClusterctlVersion,
-		"-o", dir+string(filepath.Separator), clusterctlPackage)
-	return err
+	return findTool(ctx, kubectlName, Version, "kubernetes", kubectlPackage, versionFlag)
+}
+
+// findTool finds or builds a package of a module below hack.
+func findTool(ctx context.Context, name, version, module, pkg, linkerFlags string) (string, error) {
+	cacheRoot, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding a cache for %s: %w", name, err)
+	}
+	finder := assetFinder{
+		cache: filepath.Join(cacheRoot, "capi-fleet", name, version),
+		log:   io.Discard,
+		build: func(ctx context.Context, dir string, _ []string) error {
+			return buildIn(ctx, module, dir, linkerFlags, pkg)
+		},
+	}
+	wanted := []string{name}
+	if len(missingIn(finder.cache, wanted)) > 0 {
+		if err := finder.fillCache(ctx, wanted); err != nil {
+			return "", fmt.Errorf("providing %s in %s: %w", name, finder.cache, err)
+		}
+	}
+	return filepath.Join(finder.cache, name), nil
 }

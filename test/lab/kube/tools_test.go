@@ -21,6 +21,7 @@ package kube
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -38,4 +39,13 @@ func TestClusterctlIsTheOneOfTheClusterAPIThatIsUsed(t *testing.T) {
 	tools, err := os.ReadFile(filepath.Join(root, "hack", "clusterctl", "go.mod"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(tools)).To(ContainSubstring("tool " + clusterctlPackage + "\n"))
+}
+
+func TestKubectlIsBuiltFromTheModuleOfTheAPIServers(t *testing.T) {
+	g := NewWithT(t)
+	root, err := repositoryRoot()
+	g.Expect(err).NotTo(HaveOccurred())
+	tools, err := os.ReadFile(filepath.Join(root, "hack", "kubernetes", "go.mod"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(tools)).To(MatchRegexp(`(?s)tool \([^)]*\t%s\n`, regexp.QuoteMeta(kubectlPackage)))
 }
