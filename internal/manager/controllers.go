@@ -30,6 +30,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/controllers/orphan"
 	"github.com/capi-fleet/capi-fleet/controllers/registration"
 	"github.com/capi-fleet/capi-fleet/controllers/selection"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/token"
@@ -45,6 +46,7 @@ const orphanGrace = 30 * time.Second
 // the manager.
 func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
 	c, live, now := mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}
+	manifests := agent.Manifests(opts.AgentTokenDir)
 	selectionController := &selection.Reconciler{
 		Client:    c,
 		APIReader: live,
@@ -56,6 +58,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 		},
 		Recorder:      mgr.GetEventRecorder(managerName),
 		Clock:         now,
+		Manifests:     manifests,
 		BuiltInPolicy: opts.BuiltInPolicy,
 		Namespace:     opts.Namespace,
 		WatchFilter:   opts.WatchFilter,
@@ -81,6 +84,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 		Clock:          now,
 		ResyncInterval: opts.WorkloadResyncInterval,
 		TokenDir:       opts.AgentTokenDir,
+		Manifests:      manifests,
 		WatchFilter:    opts.WatchFilter,
 	}
 	if err := registrationController.SetupWithManager(ctx, mgr, concurrency(opts.RegistrationConcurrency)); err != nil {
