@@ -407,7 +407,7 @@ const (
 	// RolloutPausedReason means that agents wait because spec.rollout.paused is set.
 	RolloutPausedReason = "RolloutPaused"
 
-	// RolloutStalledReason means that as many agents as may change at once have failed.
-	// The others keep what they have.
+	// RolloutStalledReason means that agents have failed: as many as may change at once, or
+	// all that are left. Those that wait keep what they have.
 	RolloutStalledReason = "RolloutStalled"
 )

@@ -68,6 +68,8 @@ type attempt struct {
 	// and nextCheck is when the next is due; zero means at once.
 	checks    int
 	nextCheck time.Time
+	// seenAtCheck is the newest heartbeat at the last of those looks.
+	seenAtCheck time.Time
 	// reporting is the UID of the Fleet Cluster on which a heartbeat was last seen, and
 	// seen the newest one there.
 	reporting types.UID
@@ -126,14 +128,22 @@ func (a *attempt) failed(now time.Time, limit time.Duration) time.Duration {
 
 // checkFirst notes that an agent was changed, whose health is to be looked at soon.
 func (a *attempt) checkFirst(now time.Time) {
-	a.checks, a.nextCheck = 0, now.Add(firstCheck)
+	a.checks, a.nextCheck, a.seenAtCheck = 0, now.Add(firstCheck), a.seen
 }
 
 // checked notes a look at the agent's health that did not end the watch on it. The pauses
 // double each time, up to limit.
 func (a *attempt) checked(now time.Time, limit time.Duration) {
-	a.nextCheck = now.Add(min(limit, firstCheck<<min(a.checks, 16)))
+	a.nextCheck, a.seenAtCheck = now.Add(min(limit, firstCheck<<min(a.checks, 16))), a.seen
 	a.checks++
+}
+
+// checkHint notes that a heartbeat has arrived, which can be that of an agent that was
+// changed: it is worth a look at once.
+func (a *attempt) checkHint() {
+	if a.seen.After(a.seenAtCheck) {
+		a.nextCheck = time.Time{}
+	}
 }
 
 // slowDue tells whether the Secret is to be read although the endpoint does not

@@ -89,9 +89,9 @@ func (r *Reconciler) judgeHealth(ctx context.Context, s *scope, workload *remote
 		s.attempt.checkFirst(s.now)
 		return nil
 	}
-	limit := updatingCheckCap
-	if s.now.Sub(status.Agent.UpdatedTime.Time) >= updateDeadline {
-		limit = unwellCheckCap
+	limit := unwellCheckCap
+	if updating(s) {
+		limit = updatingCheckCap
 	}
 	s.attempt.checked(s.now, limit)
 	return nil
@@ -109,6 +109,11 @@ func diagnose(ctx context.Context, workload *remote.Client, deployment *appsv1.D
 		return nil, err
 	}
 	return agent.Diagnose(deployment, pods.Items, image), nil
+}
+
+// updating tells whether an agent was changed and may still check in.
+func updating(s *scope) bool {
+	return s.now.Sub(s.registration.Status.Agent.UpdatedTime.Time) < updateDeadline
 }
 
 // confirmUpdate notes that an agent which was changed has checked in since it became

@@ -75,6 +75,9 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 
 	input := r.agentInput(s)
 	confirmUpdate(s)
+	if updating(s) {
+		s.attempt.checkHint()
+	}
 	push := r.pushInput(s, r.revision(s, input))
 	why := decide.Push(push)
 	if why == "" {
