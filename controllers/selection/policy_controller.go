@@ -187,7 +187,9 @@ func (r *policyReconciler) reportRollout(status *fleetv1.FleetRegistrationPolicy
 	status.Updated, status.Failed = countOf(progress.Updated), countOf(progress.Failed)
 }
 
-func countOf(n int) *int32 { return ptr.To(int32(min(n, 1<<30))) }
+func countOf(n int) *int32 {
+	return ptr.To(int32(min(n, 1<<30))) //nolint:gosec // Not more than fits.
+}
 
 // agent resolves what the agents of a policy are made from, or says what keeps them from
 // being made.

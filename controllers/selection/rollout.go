@@ -100,6 +100,7 @@ func (r *Reconciler) takeAgent(ctx context.Context, reg, desired *fleetv1.FleetR
 			return true, nil
 		}
 		t.remember(key, reg.Spec.Agent)
+	case decide.AtOnce:
 	}
 	desired.Spec.Agent = wanted
 	return false, nil

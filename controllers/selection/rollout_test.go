@@ -329,7 +329,7 @@ func TestTheEndOfATurnBringsBackOneThatWaits(t *testing.T) {
 func TestARolloutAtRandom(t *testing.T) {
 	g := NewWithT(t)
 	for seed := range uint64(2) {
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // A test.
+		random := rand.New(rand.NewPCG(seed, 1))
 		f := newFleet30(t)
 		tags := 1
 		changing := func() []fleetv1.FleetRegistration {

@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -90,31 +91,33 @@ func (f *fleetStandIn) remember(event watch.Event) {
 }
 
 func (f *fleetStandIn) round(ctx context.Context) error {
+	// Before the list, which a Fleet Cluster that was made after it is not in.
+	f.mu.Lock()
+	seen := maps.Clone(f.namespaces)
+	f.mu.Unlock()
 	var clusters fleet.ClusterList
 	if err := f.client.List(ctx, &clusters); err != nil {
 		return fmt.Errorf("listing Fleet Clusters: %w", err)
 	}
 	return errors.Join(
-		f.deleteNamespaces(ctx, clusters.Items),
+		f.deleteNamespaces(ctx, seen, clusters.Items),
 		f.target(ctx, clusters.Items),
 	)
 }
 
-// deleteNamespaces deletes the namespaces of Fleet Clusters that are gone, whatever
-// namespace that is: Fleet does not look at it either.
-func (f *fleetStandIn) deleteNamespaces(ctx context.Context, clusters []fleet.Cluster) error {
+// deleteNamespaces deletes the namespaces of those Fleet Clusters of seen that are gone,
+// whatever namespace that is: Fleet does not look at it either.
+func (f *fleetStandIn) deleteNamespaces(ctx context.Context, seen map[types.UID]clusterNamespace, clusters []fleet.Cluster) error {
 	alive := map[types.UID]bool{}
 	for i := range clusters {
 		alive[clusters[i].UID] = clusters[i].DeletionTimestamp.IsZero()
 	}
-	f.mu.Lock()
 	doomed := map[types.UID]string{}
-	for uid, namespace := range f.namespaces {
+	for uid, namespace := range seen {
 		if namespace.gone || !alive[uid] {
 			doomed[uid] = namespace.name
 		}
 	}
-	f.mu.Unlock()
 
 	var errs []error
 	for uid, name := range doomed {
