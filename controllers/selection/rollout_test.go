@@ -236,6 +236,25 @@ func TestAnUnreachableAndAPausedClusterAreLeftForLater(t *testing.T) {
 	g.Expect(f.with(t, "v2")).To(ContainElement(memberName(0)))
 }
 
+func TestAClusterThatTurnsOutToBeUnreachableInItsTurnIsPassedOver(t *testing.T) {
+	g := NewWithT(t)
+	f := newFleet30(t)
+	f.image(t, "v2")
+	for range members/3 + 3 {
+		f.reconcileAll(t)
+		for _, name := range f.with(t, "v2") {
+			if name == memberName(0) {
+				f.report(t, name, unreachable)
+				continue
+			}
+			f.report(t, name, upToDate)
+		}
+	}
+	g.Expect(f.with(t, "v1")).To(ConsistOf(memberName(0)))
+	done, _ := f.rolledOut(t)
+	g.Expect(done.Status).To(Equal(metav1.ConditionTrue), done.Message)
+}
+
 func TestWhatCouldNotBePutInPlaceIsTakenBackSoThatItDoesNotComeAllAtOnce(t *testing.T) {
 	g := NewWithT(t)
 	f := newFleet30(t)
