@@ -370,8 +370,8 @@ const (
 	// could take as a reason to uninstall workloads.
 	StoppingAgentReason = "StoppingAgent"
 
-	// UninstallingReason means that the agent is uninstalling what it deployed.
-	UninstallingReason = "UninstallingWorkloads"
+	// UninstallingWorkloadsReason means that the agent is uninstalling what it deployed.
+	UninstallingWorkloadsReason = "UninstallingWorkloads"
 )
 
 // InternalErrorReason means an error that says nothing to a user. Look into the

@@ -56,6 +56,12 @@ type FleetRegistrationSpec struct {
 	// +optional
 	Deletion DeletionSpec `json:"deletion,omitempty,omitzero"`
 
+	// clusterUID is the UID that the Cluster had when agent was found. Where it is not
+	// the Cluster's, both were moved or restored, and agent speaks of another management
+	// cluster. Empty means that it is not known.
+	// +optional
+	ClusterUID types.UID `json:"clusterUID,omitempty"`
+
 	// agent holds what the agent's pod is made from. A change of any field here
 	// needs a new pod.
 	// +optional

@@ -55,7 +55,8 @@ const (
 	// in status.namespaceUID, lets it take over an agent of another registration: one
 	// that is gone (ForeignAgent), that of the management cluster from which it was
 	// taken over before (MovedAway), or one that has registered the same workload cluster
-	// (AlreadyRegistered). It never lets releases be uninstalled.
+	// (AlreadyRegistered). It never lets releases be uninstalled, and is taken off once it
+	// was used.
 	TakeOverAnnotation = KeyPrefix + "take-over"
 
 	// OrphanLabel is "true" on a Fleet Cluster of ours whose FleetRegistration is gone,
@@ -63,7 +64,8 @@ const (
 	OrphanLabel = KeyPrefix + "orphan"
 
 	// AdoptingAnnotation on a Fleet Cluster says that it was taken over from Fleet's own
-	// registration, which may still be at work on it.
+	// registration, which may still be at work on it. On its Namespace it says when that was
+	// last touched, so that Fleet looks again.
 	AdoptingAnnotation = KeyPrefix + "adopting"
 
 	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.

@@ -95,13 +95,18 @@ func (a *attempts) forget(key types.NamespacedName) {
 }
 
 // heartbeat returns the newest heartbeat that was ever seen on the Fleet Cluster; zero
-// means none. Fleet's controller writes the whole status and can set it back.
-func (a *attempt) heartbeat(cluster *fleet.Cluster) time.Time {
+// means none. Fleet's controller writes the whole status and can set it back. One from
+// the future is not remembered: it would hide every silence after it.
+func (a *attempt) heartbeat(cluster *fleet.Cluster, now time.Time) time.Time {
 	if a.reporting != cluster.UID {
 		a.reporting, a.seen = cluster.UID, time.Time{}
 	}
-	if now := cluster.Status.Agent.LastSeen.Time; now.After(a.seen) {
-		a.seen = now
+	seen := cluster.Status.Agent.LastSeen.Time
+	switch {
+	case seen.After(now):
+		return seen
+	case seen.After(a.seen):
+		a.seen = seen
 	}
 	return a.seen
 }

@@ -24,6 +24,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -239,4 +240,22 @@ func TestACredentialThatIsKeptDoesNotChangeTheConditions(t *testing.T) {
 	for _, condition := range before {
 		g.Expect(*meta.FindStatusCondition(after, condition.Type)).To(Equal(condition))
 	}
+}
+
+func TestForeignRightsDoNotKeepAnAgentFromItsNewToken(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	roles := &rbacv1.RoleList{}
+	g.Expect(l.List(t.Context(), roles)).To(Succeed())
+	g.Expect(roles.Items).To(HaveLen(1))
+	roles.Items[0].Annotations = nil
+	g.Expect(l.WithWatch.Update(t.Context(), &roles.Items[0])).To(Succeed())
+
+	l.pass(40 * time.Hour)
+	l.heartbeat(t)
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+	g.Expect(hasReason(l.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.RBACForeignReason)).To(BeTrue())
 }

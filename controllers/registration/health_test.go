@@ -58,10 +58,10 @@ func (l *life) step(t *testing.T) time.Duration {
 }
 
 // take gives the registration another image, as a rollout does, and reconciles once.
-func (l *life) take(t *testing.T, image string) {
+func (l *life) take(t *testing.T) {
 	t.Helper()
 	reg := l.registration(t)
-	reg.Spec.Agent.Image = image
+	reg.Spec.Agent.Image = "agent:v2"
 	NewWithT(t).Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
 	l.step(t)
 }
@@ -110,7 +110,7 @@ func (l *life) podWaits(t *testing.T, reason string) *corev1.Pod {
 func TestAnAgentThatWasChangedIsWatchedUntilItHasCheckedIn(t *testing.T) {
 	g := NewWithT(t)
 	l := joined(t)
-	l.take(t, "agent:v2")
+	l.take(t)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
 
 	l.deploymentSays(t, 0)
@@ -144,7 +144,7 @@ func TestAnAgentThatWasChangedIsWatchedUntilItHasCheckedIn(t *testing.T) {
 
 func TestAHeartbeatIsAReasonToLookAtAnAgentThatWasChangedAtOnce(t *testing.T) {
 	l := joined(t)
-	l.take(t, "agent:v2")
+	l.take(t)
 	l.deploymentSays(t, 1)
 	l.pass(time.Second)
 	l.heartbeat(t)
@@ -155,7 +155,7 @@ func TestAHeartbeatIsAReasonToLookAtAnAgentThatWasChangedAtOnce(t *testing.T) {
 func TestAnAgentThatDoesNotComeBackCountsAsFailedAndIsLookedAtLessAndLess(t *testing.T) {
 	g := NewWithT(t)
 	l := joined(t)
-	l.take(t, "agent:v2")
+	l.take(t)
 	visits := func(d time.Duration) int {
 		visits := 0
 		for end := l.clock.Now().Add(d); l.clock.Now().Before(end); {
@@ -183,7 +183,7 @@ func TestAnAgentThatDoesNotComeBackCountsAsFailedAndIsLookedAtLessAndLess(t *tes
 func TestAnImageThatCannotBePulledIsSaidAtOnceAndTakenBackWhenItCan(t *testing.T) {
 	g := NewWithT(t)
 	l := joined(t)
-	l.take(t, "agent:v2")
+	l.take(t)
 	l.deploymentSays(t, 0)
 	pod := l.podWaits(t, "ImagePullBackOff")
 	l.pass(firstCheck)
@@ -209,7 +209,7 @@ func TestAnImageThatCannotBePulledIsSaidAtOnceAndTakenBackWhenItCan(t *testing.T
 func TestAChangeThatAManagerDidNotLiveToRecordIsWatchedByTheNext(t *testing.T) {
 	l := joined(t)
 	before := l.registration(t).Status
-	l.take(t, "agent:v2")
+	l.take(t)
 	reg := l.registration(t)
 	reg.Status = before
 	NewWithT(t).Expect(l.Status().Update(t.Context(), reg)).To(Succeed())

@@ -17,6 +17,7 @@ limitations under the License.
 package registration
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -250,7 +252,7 @@ func TestUninstallWaitsForTheAgentAndThenTakesItAway(t *testing.T) {
 			g.Expect(l.fleetCluster(t)).To(BeNil())
 			g.Expect(l.has(t, &appsv1.Deployment{})).To(BeTrue(), "it is needed")
 			l.fleetDeletes(t)
-			g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingReason))
+			g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingWorkloadsReason))
 			g.Expect(l.accounts(t)).To(Equal(1))
 
 			if tt.uninstalled {
@@ -266,6 +268,54 @@ func TestUninstallWaitsForTheAgentAndThenTakesItAway(t *testing.T) {
 			g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring(tt.event)))
 		})
 	}
+}
+
+func TestUninstallWithoutAnAgentDoesNotClaimThatItHappened(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	for _, obj := range agent.Leftovers() {
+		g.Expect(client.IgnoreNotFound(l.client.Delete(t.Context(), obj))).To(Succeed())
+	}
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+	l.once(t)
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(Equal(fleetv1.UninstallingWorkloadsReason))
+	l.pass(5 * time.Minute)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring("Warning LeftFleet")))
+}
+
+func TestARegistrationThatIsTakenAwayShowsThatAndNothingElse(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	before := l.registration(t).Status.Conditions
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	after := l.registration(t).Status.Conditions
+	g.Expect(hasReason(l.registration(t), fleetv1.ReadyCondition, fleetv1.StoppingAgentReason)).To(BeTrue())
+	for _, condition := range summarized {
+		g.Expect(meta.FindStatusCondition(after, condition)).To(Equal(meta.FindStatusCondition(before, condition)))
+	}
+}
+
+// The garbage collector can be faster than the cache of Clusters.
+func TestARegistrationWhoseClusterTheCacheStillShowsIsDeletedInFull(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
+	l.reconciler.APIReader = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*clusterv1.Cluster); ok {
+				return apierrors.NewNotFound(clusterv1.GroupVersion.WithResource("clusters").GroupResource(), key.Name)
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	g.Expect(l.fleetCluster(t)).To(BeNil())
 }
 
 func TestAStoppedAgentIsTakenUpAgain(t *testing.T) {
@@ -443,6 +493,59 @@ func TestWhatAnotherManagementClusterTookIsTakenBackOnlyIfAPersonSaysSo(t *testi
 	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+
+	l.reconcile(t)
+	g.Expect(l.registration(t).Annotations).NotTo(HaveKey(fleetv1.TakeOverAnnotation), "it counts once")
+}
+
+func TestAnAgentThatAnotherManagementClusterTookOverIsNotRemovedWithTheCopyOfTheCluster(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *life){
+		"Cluster deleted": func(t *testing.T, l *life) {
+			g := NewWithT(t)
+			g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+		},
+		"opted out": func(t *testing.T, l *life) { l.optOut(t, optedOut, fleetv1.DeletionSpec{}) },
+		"opted out, and uninstalled": func(t *testing.T, l *life) {
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			secret := &corev1.Secret{}
+			l.has(t, secret)
+			secret.Annotations[fleetv1.NamespaceUIDAnnotation] = "of-another-management-cluster"
+			g.Expect(l.client.Update(t.Context(), secret)).To(Succeed())
+			writes := len(l.workload.Writes())
+
+			end(t, l)
+			l.once(t)
+			l.pass(6 * time.Minute)
+			l.once(t)
+
+			g.Expect(l.workload.Writes()).To(HaveLen(writes))
+		})
+	}
+}
+
+func TestWhatWasMovedHereWaitsForItsSettingsOfThisManagementCluster(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	reg := l.registration(t)
+	reg.Spec.ClusterUID = "uid-on-another-management-cluster"
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.workload.Requests()).To(BeEmpty())
+	g.Expect(isTrue(l.registration(t), fleetv1.FleetClusterReadyCondition)).To(BeTrue(), "what leads to no other management cluster goes on")
+
+	reg = l.registration(t)
+	reg.Spec.ClusterUID = livingCluster().UID
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
 }
 
 func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *testing.T) {
@@ -463,4 +566,10 @@ func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *
 	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+
+	l.reconcile(t)
+	g.Expect(l.registration(t).Annotations).To(BeEmpty())
+	l.pass(40 * time.Hour)
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "it stays the holder")
 }

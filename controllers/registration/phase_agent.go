@@ -58,6 +58,11 @@ const (
 // reconcileAgent visits the workload cluster if there is a reason to.
 func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result, error) {
 	reg := s.registration
+	if decide.Moved(s.cluster, reg) {
+		// What the agent would be made from leads to another management cluster. The
+		// selection controller finds it out anew, which brings us back.
+		return ctrl.Result{}, nil
+	}
 	switch {
 	case reg.Spec.Agent.ManagementCluster.Server == "":
 		s.agentDeployed = &finding{reason: fleetv1.ManagementClusterUnknownReason, message: managementClusterUnknown(reg)}
@@ -81,6 +86,9 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 	push := r.pushInput(s, r.revision(s, input))
 	why := decide.Push(push)
 	if why == "" {
+		if err := r.endTakeOver(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
 		// Settings that make no other objects are in place at once.
 		reg.Status.Agent.Settings = decide.Settings(reg.Spec.Agent)
 		return sooner(ctrl.Result{}, decide.NextPush(push).Sub(s.now)), nil

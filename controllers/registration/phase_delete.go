@@ -23,7 +23,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -54,7 +56,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		}
 		return r.deleteAll(ctx, s)
 	}
-	switch doomed, err := r.namespaceDoomed(ctx, s); {
+	switch doomed, err := r.doomed(ctx, s); {
 	case err != nil:
 		return ctrl.Result{}, err
 	case doomed:
@@ -72,13 +74,21 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 	return ctrl.Result{}, r.removeFinalizer(ctx, s)
 }
 
-// namespaceDoomed tells whether the registration's namespace is being deleted. Then all
-// in it goes, in any order, and the Cluster may be the last.
-func (r *Reconciler) namespaceDoomed(ctx context.Context, s *scope) (bool, error) {
-	key := types.NamespacedName{Name: s.registration.Namespace}
+// doomed tells, by the API server, whether a Cluster that the cache shows alive is gone or
+// going. The garbage collector can be faster than the cache; and in a namespace that is
+// being deleted all goes, in any order, and the Cluster may be the last.
+func (r *Reconciler) doomed(ctx context.Context, s *scope) (bool, error) {
+	key := client.ObjectKeyFromObject(s.registration)
+	cluster := &clusterv1.Cluster{}
+	switch err := r.APIReader.Get(ctx, key, cluster); {
+	case clusterGone(err), err == nil && (cluster.UID != s.cluster.UID || !cluster.DeletionTimestamp.IsZero()):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading Cluster %s: %w", key, err)
+	}
 	namespace := &corev1.Namespace{}
-	if err := r.APIReader.Get(ctx, key, namespace); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading namespace %s: %w", key.Name, err)
+	if err := r.APIReader.Get(ctx, types.NamespacedName{Name: key.Namespace}, namespace); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading namespace %s: %w", key.Namespace, err)
 	}
 	return !namespace.DeletionTimestamp.IsZero(), nil
 }
@@ -106,7 +116,7 @@ func (r *Reconciler) handOver(ctx context.Context, s *scope) error {
 // deleteAll takes everything away, since the Cluster is gone or going.
 func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
-		r.removeAgent(ctx, s)
+		r.tryRemoveAgent(ctx, s)
 	}
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
 		return result, err
@@ -130,19 +140,24 @@ func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream
 	return true, ctrl.Result{}, nil
 }
 
-// deletingFor is how long the registration has been deleted.
+// deletingFor is how long the registration has been taken away. Time in which it was
+// paused or there was no manager does not count.
 func (s *scope) deletingFor() time.Duration {
-	return s.now.Sub(s.registration.DeletionTimestamp.Time)
+	began := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.DeletingCondition)
+	if began == nil || began.Status != metav1.ConditionTrue {
+		return 0
+	}
+	return s.now.Sub(began.LastTransitionTime.Time)
 }
 
-// removeAgent makes one attempt to take the agent out of a workload cluster that
+// tryRemoveAgent makes one attempt to take the agent out of a workload cluster that
 // is about to go. What comes of it changes nothing.
-func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
+func (r *Reconciler) tryRemoveAgent(ctx context.Context, s *scope) {
 	if s.registration.Status.Agent.Revision == "" {
 		return
 	}
 	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
-		return removeAgent(ctx, workload, s.registration.Spec.RegistrationID)
+		return removeAgent(ctx, workload, s.registration)
 	})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
@@ -169,9 +184,5 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, s *scope) error {
 	reg := s.registration
 	before := reg.DeepCopy()
 	controllerutil.RemoveFinalizer(reg, fleetv1.FleetRegistrationFinalizer)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing the finalizer of FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
-	}
-	return nil
+	return client.IgnoreNotFound(r.patch(ctx, reg, before))
 }

@@ -18,6 +18,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,7 +30,6 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
-	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
@@ -61,7 +61,12 @@ func (r *Reconciler) leave(ctx context.Context, s *scope, how fleetv1.DeletionSp
 // as soon as the Fleet Cluster goes, so that stays until the agent was seen to have
 // stopped; for good if it never is.
 func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (ctrl.Result, error) {
-	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
+	// What the status says of an earlier try proves nothing.
+	exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
+	if refusal := (*upstream.Refusal)(nil); err != nil && !errors.As(err, &refusal) {
+		return ctrl.Result{}, err
+	}
+	if exists {
 		waitsFor, err := r.stopAgent(ctx, s, what)
 		switch {
 		case err != nil:
@@ -95,16 +100,17 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{KeepAccount: true}); !done {
 		return result, err
 	}
-	waitsFor := r.uninstalled(ctx, s, what)
-	if waitsFor != "" && s.deletingFor() < fleetDeletionTimeout+uninstallTimeout {
-		s.deleting = &finding{true, fleetv1.UninstallingReason, waitsFor}
+	last := s.deletingFor() >= fleetDeletionTimeout+uninstallTimeout
+	left := r.uninstalled(ctx, s, what, last)
+	if left != "" && !last {
+		s.deleting = &finding{true, fleetv1.UninstallingWorkloadsReason, "Waiting until all is uninstalled. " + left}
 		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
 	}
 	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true}); err != nil {
 		return ctrl.Result{}, err
 	}
-	if waitsFor != "" {
-		return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeWarning, leftReason, "The cluster is out of Fleet, but not everything was uninstalled there. "+waitsFor)
+	if left != "" {
+		return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeWarning, leftReason, "The cluster is out of Fleet, but not all that Fleet deployed there is known to be gone. "+left)
 	}
 	return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeNormal, leftReason, "The cluster is out of Fleet. What Fleet had deployed there was uninstalled")
 }
@@ -128,27 +134,30 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 	if err != nil {
 		return "", err
 	}
-	stopped := false
+	stopped, others := false, false
 	err = r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
 		there, err := readAgent(ctx, workload)
 		if err != nil {
 			return err
 		}
-		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByOther {
+		if there.holder(s.registration.Spec.RegistrationID) != agent.HeldByNobody && !there.belongsTo(s.registration) {
 			// What we see is not ours, and ours may still run.
-			stopped = never
+			stopped, others = never, true
 			return nil
 		}
 		if stopped, err = stop(ctx, workload, there); err != nil || !stopped {
 			return err
 		}
-		return discard(ctx, workload, s.registration.Spec.RegistrationID, what)
+		return discard(ctx, workload, s.registration, what)
 	})
 	switch {
 	case never, stopped && err == nil:
 		return "", nil
 	case err != nil:
 		return "Waiting for the workload cluster, in which the agent is to be stopped: " + remote.Classify(err).Message, nil
+	}
+	if others {
+		return "The agent there is not this registration's, and whether its own still runs cannot be seen", nil
 	}
 	return "Waiting for the agent to stop", nil
 }
@@ -163,12 +172,8 @@ func (r *Reconciler) neverHadAgent(ctx context.Context, s *scope) (bool, error) 
 	if status.Namespace == "" {
 		return true, nil
 	}
-	deployments := &metav1.PartialObjectMetadataList{}
-	deployments.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
-	if err := r.APIReader.List(ctx, deployments, client.InNamespace(status.Namespace), client.Limit(1)); err != nil {
-		return false, fmt.Errorf("listing BundleDeployments in namespace %s: %w", status.Namespace, err)
-	}
-	return len(deployments.Items) == 0, nil
+	deployments, err := r.bundleDeployments(ctx, status.Namespace, client.Limit(1))
+	return err == nil && len(deployments) == 0, err
 }
 
 // stop scales the agent to nothing and tells whether it is seen to run no more.
@@ -191,43 +196,46 @@ func stop(ctx context.Context, workload *remote.Client, there presentAgent) (sto
 }
 
 // discard takes the objects of an agent that is done away, or only its credential.
-func discard(ctx context.Context, workload *remote.Client, registrationID string, what fleetv1.AgentDeletion) error {
+func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, what fleetv1.AgentDeletion) error {
 	if what == fleetv1.AgentKeep {
 		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
 	}
-	return removeAgent(ctx, workload, registrationID)
+	return removeAgent(ctx, workload, reg)
 }
 
-// uninstalled takes the agent away once everything that it deployed is uninstalled. It
-// returns what it waits for, empty once that is done.
-func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.AgentDeletion) (waitsFor string) {
-	last := s.deletingFor() >= fleetDeletionTimeout+uninstallTimeout
-	left := 0
+// uninstalled takes the agent away once everything that it deployed is uninstalled, the
+// last time in any case. It returns what is left, empty once nothing is.
+func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.AgentDeletion, last bool) (left string) {
 	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
 		there, err := readAgent(ctx, workload)
-		if err != nil || there.holder(s.registration.Spec.RegistrationID) != agent.HeldByUs {
+		if err != nil {
 			return err
 		}
 		releases, err := fleetReleases(ctx, workload)
 		if err != nil {
 			return err
 		}
-		if left = len(releases); left > 0 && !last {
+		ours := there.belongsTo(s.registration)
+		switch {
+		case len(releases) > 0 && !ours:
+			left = fmt.Sprintf("%d of its releases are there, and no agent of this registration", len(releases))
+			return nil
+		case len(releases) > 0:
+			left = fmt.Sprintf("%d of its releases are there", len(releases))
+		}
+		if !ours || left != "" && !last {
 			return nil
 		}
 		if what == fleetv1.AgentKeep {
 			if stopped, err := stop(ctx, workload, there); err != nil || !stopped {
-				waitsFor = "Waiting for the agent to stop"
+				left = "Its agent has not stopped yet"
 				return err
 			}
 		}
-		return discard(ctx, workload, s.registration.Spec.RegistrationID, what)
+		return discard(ctx, workload, s.registration, what)
 	})
-	switch {
-	case err != nil:
-		return "Waiting for the workload cluster: " + remote.Classify(err).Message
-	case left > 0:
-		return fmt.Sprintf("Waiting for the agent to uninstall %d releases", left)
+	if err != nil {
+		return "The workload cluster cannot be looked into: " + remote.Classify(err).Message
 	}
-	return waitsFor
+	return left
 }

@@ -65,11 +65,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
-	if err := r.mayRegister(ctx, s, workload, systemUID); err != nil {
-		return false, err
-	}
 	there, err := readAgent(ctx, workload)
 	if err != nil {
+		return false, err
+	}
+	if err := r.mayRegister(ctx, s, workload, systemUID, there); err != nil {
 		return false, err
 	}
 	if err := r.mayReplace(ctx, s, workload, there); err != nil {
@@ -153,6 +153,12 @@ func (p presentAgent) pointedAt() types.UID {
 	return types.UID(p.secret.Annotations[fleetv1.NamespaceUIDAnnotation])
 }
 
+// belongsTo tells whether the agent is the registration's, and works for it: one that
+// another management cluster took over bears the same ID.
+func (p presentAgent) belongsTo(reg *fleetv1.FleetRegistration) bool {
+	return p.holder(reg.Spec.RegistrationID) == agent.HeldByUs && (p.secret == nil || p.pointedAt() == reg.Status.NamespaceUID)
+}
+
 // credential returns a token for the agent and its description: the token that the
 // agent has for as long as it is good, and else a new one, which is tried before anyone
 // gets it.
@@ -194,7 +200,7 @@ func (r *Reconciler) credential(ctx context.Context, s *scope, there presentAgen
 // it is good for some time yet. The Secret knows it even where the status is empty.
 func (r *Reconciler) presentToken(s *scope, there presentAgent) (string, fleetv1.CredentialStatus) {
 	status := &s.registration.Status
-	if there.secret == nil || !agent.Ours(there.secret, s.registration.Spec.RegistrationID) || there.pointedAt() != status.NamespaceUID {
+	if there.secret == nil || !there.belongsTo(s.registration) {
 		return "", fleetv1.CredentialStatus{}
 	}
 	value := agent.Token(there.secret)
@@ -237,9 +243,10 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 	}
 }
 
-// mayRegister refuses a workload cluster that is the management cluster or is
-// registered already. An empty UID is not known and equal to none.
-func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID) error {
+// mayRegister refuses a workload cluster that is the management cluster, from which it
+// takes our agent away, or one without our agent that is registered already. An empty UID
+// is not known and equal to none.
+func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
 	if systemUID == "" {
 		return nil
 	}
@@ -250,12 +257,14 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 	if systemUID == own {
 		// Cluster API was moved into the cluster that it had made, where our agent still
 		// runs: Fleet has one of its own for the management cluster.
-		if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
-			return err
+		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByUs {
+			if err := removeAll(ctx, workload); err != nil {
+				return err
+			}
 		}
 		return &refusal{fleetv1.SelfManagedReason, "The workload cluster is the management cluster itself; use Fleet's local cluster for it"}
 	}
-	if takesOver(s.registration) {
+	if takesOver(s.registration) || there.secret != nil && there.belongsTo(s.registration) {
 		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}
@@ -276,6 +285,18 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 func takesOver(reg *fleetv1.FleetRegistration) bool {
 	uid := reg.Annotations[fleetv1.TakeOverAnnotation]
 	return uid != "" && types.UID(uid) == reg.Status.NamespaceUID
+}
+
+// endTakeOver takes the permission away once it was used: taking over again, from whoever
+// took over in between, needs another one.
+func (r *Reconciler) endTakeOver(ctx context.Context, s *scope) error {
+	reg := s.registration
+	if !takesOver(reg) || reg.Status.Agent.NamespaceUID != reg.Status.NamespaceUID {
+		return nil
+	}
+	before := reg.DeepCopy()
+	delete(reg.Annotations, fleetv1.TakeOverAnnotation)
+	return r.patch(ctx, reg, before)
 }
 
 func takeOverHint(reg *fleetv1.FleetRegistration) string {
@@ -356,14 +377,16 @@ func (r *Reconciler) mayStart(ctx context.Context, s *scope, workload *remote.Cl
 	if err != nil || len(bundles) == 0 {
 		return err
 	}
-	deployments := &metav1.PartialObjectMetadataList{}
-	deployments.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
-	if err := r.APIReader.List(ctx, deployments, client.InNamespace(status.Namespace)); err != nil {
-		return managementError{fmt.Errorf("listing BundleDeployments in namespace %s: %w", status.Namespace, err)}
+	deployments, err := r.bundleDeployments(ctx, status.Namespace)
+	if err != nil {
+		return managementError{err}
 	}
 	var present []string
-	for i := range deployments.Items {
-		present = append(present, deployments.Items[i].Name)
+	for _, deployment := range deployments {
+		// One that is going is as good as gone: the agent would see that too.
+		if deployment.DeletionTimestamp.IsZero() {
+			present = append(present, deployment.Name)
+		}
 	}
 	missing := decide.MissingBundles(bundles, present)
 	if len(missing) == 0 {
@@ -372,6 +395,16 @@ func (r *Reconciler) mayStart(ctx context.Context, s *scope, workload *remote.Cl
 	return &refusal{fleetv1.WaitingForBundlesReason, fmt.Sprintf(
 		"The agent would uninstall releases that have no BundleDeployment in namespace %s: %s. Deploy their bundles to this cluster, or set the annotation %s=%s",
 		status.Namespace, some(missing), fleetv1.StartWithoutBundlesAnnotation, status.NamespaceUID)}
+}
+
+// bundleDeployments lists the BundleDeployments of a cluster namespace, live.
+func (r *Reconciler) bundleDeployments(ctx context.Context, namespace string, opts ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
+	if err := r.APIReader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
+		return nil, fmt.Errorf("listing BundleDeployments in namespace %s: %w", namespace, err)
+	}
+	return list.Items, nil
 }
 
 // some lists at most three names. Names that are no object names are counted only:
@@ -510,13 +543,17 @@ func notServed(err error) bool {
 		remote.Classify(err).Reason == fleetv1.NotKubernetesReason
 }
 
-// removeAgent removes our agent's objects. It leaves alone an agent that is not
-// ours.
-func removeAgent(ctx context.Context, workload *remote.Client, registrationID string) error {
+// removeAgent removes the registration's agent. It leaves alone one that is not its own.
+func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration) error {
 	there, err := readAgent(ctx, workload)
-	if err != nil || there.holder(registrationID) != agent.HeldByUs {
+	if err != nil || !there.belongsTo(reg) {
 		return err
 	}
+	return removeAll(ctx, workload)
+}
+
+// removeAll removes every object of an agent.
+func removeAll(ctx context.Context, workload *remote.Client) error {
 	var errs []error
 	for _, obj := range agent.Leftovers() {
 		errs = append(errs, remove(ctx, workload, obj))

@@ -317,7 +317,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	switch err := r.Client.Get(ctx, fleetKey, fleetCluster); {
 	case err == nil:
 		s.fleetCluster = fleetCluster
-		s.lastSeen = s.attempt.heartbeat(fleetCluster)
+		s.lastSeen = s.attempt.heartbeat(fleetCluster, s.now)
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", fleetKey, err)
 	}
@@ -331,8 +331,7 @@ func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
 		cluster := &clusterv1.Cluster{}
 		err := reader.Get(ctx, key, cluster)
-		// A server that does not serve the API at the moment says "not found" as well.
-		if err != nil && (!apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)) {
+		if err != nil && !clusterGone(err) {
 			return fmt.Errorf("reading Cluster %s: %w", key, err)
 		}
 		s.namesake = nil
@@ -346,6 +345,12 @@ func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
 		}
 	}
 	return nil
+}
+
+// clusterGone tells whether the error says that there is no such Cluster. A server that
+// does not serve the API at the moment says "not found" as well.
+func clusterGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // paused returns why the registration is paused, or nil.
@@ -379,10 +384,22 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if err := r.mend(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	if result, err := r.reconcileUpstream(ctx, s); err != nil || !result.IsZero() {
+	result, err := r.reconcileUpstream(ctx, s)
+	if err != nil || !result.IsZero() && !s.onlyRightsForeign() {
 		return result, err
 	}
-	return r.reconcileAgent(ctx, s)
+	agent, err := r.reconcileAgent(ctx, s)
+	if result.RequeueAfter > 0 {
+		agent = sooner(agent, result.RequeueAfter)
+	}
+	return agent, err
+}
+
+// onlyRightsForeign tells whether nothing but the agent's rights is in someone else's
+// hands. An agent that is in place may still have them, and must not go dark for it.
+func (s *scope) onlyRightsForeign() bool {
+	return s.fleetClusterReady != nil && s.fleetClusterReady.reason == fleetv1.RBACForeignReason &&
+		s.registration.Status.Agent.Revision != ""
 }
 
 // mend puts back what others may take off our object: without the owner reference it
@@ -398,9 +415,15 @@ func (r *Reconciler) mend(ctx context.Context, s *scope) error {
 	if !changed {
 		return nil
 	}
+	return r.patch(ctx, reg, before)
+}
+
+// patch writes what was changed of a registration since before, its status aside, unless
+// somebody else has written it since. Errors are the API server's, wrapped.
+func (r *Reconciler) patch(ctx context.Context, reg, before *fleetv1.FleetRegistration) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
-		return fmt.Errorf("mending FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+		return fmt.Errorf("patching FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
 	r.written.Note(reg)
 	return nil
@@ -417,11 +440,7 @@ func (r *Reconciler) reown(ctx context.Context, s *scope) error {
 	reg := s.registration
 	before := reg.DeepCopy()
 	reg.OwnerReferences = []metav1.OwnerReference{decide.OwnerReference(s.namesake)}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
-		return fmt.Errorf("giving FleetRegistration %s to its Cluster: %w", client.ObjectKeyFromObject(reg), err)
-	}
-	return nil
+	return r.patch(ctx, reg, before)
 }
 
 // sooner returns the result with the earlier of two requeues. A delay of less than

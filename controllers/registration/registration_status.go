@@ -51,10 +51,12 @@ var summarized = []string{
 func report(s *scope) time.Time {
 	setCondition(s, fleetv1.PausedCondition, &finding{reason: fleetv1.NotPausedReason})
 	if s.deleting != nil {
+		// The others are about what is being taken away, and stay as they were.
 		setCondition(s, fleetv1.DeletingCondition, s.deleting)
-	} else {
-		setCondition(s, fleetv1.DeletingCondition, &finding{reason: fleetv1.NotDeletingReason})
+		setCondition(s, fleetv1.ReadyCondition, &finding{reason: s.deleting.reason, message: s.deleting.message})
+		return time.Time{}
 	}
+	setCondition(s, fleetv1.DeletingCondition, &finding{reason: fleetv1.NotDeletingReason})
 	if meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.SelectedCondition) == nil {
 		// The selection controller takes over when that changes.
 		setCondition(s, fleetv1.SelectedCondition, &finding{ok: true, reason: fleetv1.SelectedReason})

@@ -209,8 +209,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	result := ctrl.Result{}
-	if selection.By != nil {
-		waits, err := r.update(ctx, reg, selection)
+	if selection.By != nil || decide.Moved(cluster, reg) {
+		waits, err := r.update(ctx, cluster, reg, selection)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
@@ -333,6 +333,7 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 		},
 		Spec: fleetv1.FleetRegistrationSpec{
 			RegistrationID: id,
+			ClusterUID:     cluster.UID,
 			FleetCluster:   fleetv1.FleetClusterReference(key),
 			SelectedBy:     *selection.By,
 			Agent:          agent,
@@ -381,24 +382,33 @@ func newID() string { return (rand.Text() + rand.Text())[:idLength] }
 func validID(id string) bool { return len(id) == idLength }
 
 // update brings the spec in line with the selection, as far as it is the registration's
-// turn. It tells whether that is still to come.
-func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) (waits bool, err error) {
+// turn, and with this management cluster where it comes from another one, selected or not.
+// It tells whether its turn is still to come.
+func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration, selection decide.Selection) (waits bool, err error) {
 	wanted, complete, err := r.agent(ctx, selection)
 	if err != nil {
 		return false, err
 	}
-	if !complete {
+	moved := decide.Moved(cluster, reg)
+	if !complete && !moved {
 		found := wanted
 		wanted = *reg.Spec.Agent.DeepCopy()
 		fillIn(&wanted, found)
 	}
 	desired := reg.DeepCopy()
-	desired.Spec.SelectedBy = *selection.By
-	takePolicy(&desired.Spec, selection)
+	desired.Spec.ClusterUID = cluster.UID
+	if selection.By != nil {
+		desired.Spec.SelectedBy = *selection.By
+		takePolicy(&desired.Spec, selection)
+	}
 
 	r.turns.mu.Lock()
 	defer r.turns.mu.Unlock()
-	waits, err = r.takeAgent(ctx, reg, desired, wanted, selection)
+	if moved {
+		desired.Spec.Agent = wanted
+	} else {
+		waits, err = r.takeAgent(ctx, reg, desired, wanted, selection)
+	}
 	if err != nil || equality.Semantic.DeepEqual(reg.Spec, desired.Spec) {
 		return waits, err
 	}

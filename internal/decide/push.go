@@ -97,7 +97,7 @@ var pushChecks = []struct {
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
 	{AccountReplaced, PushInput.accountReplaced},
 	{RotationAsked, func(in PushInput) bool { return in.rotationAsked() && !in.Now.Before(in.rotationTime()) }},
-	{CredentialDue, CredentialIsDue},
+	{CredentialDue, credentialIsDue},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
 	{VisitFailed, PushInput.visitFailed},
 	{HealthDue, func(in PushInput) bool { return in.watchesHealth() && !in.Now.Before(in.NextCheck) }},
@@ -114,8 +114,8 @@ func Push(in PushInput) PushReason {
 	return ""
 }
 
-// CredentialIsDue tells whether it is time for a new token.
-func CredentialIsDue(in PushInput) bool { return !in.Now.Before(in.renewTime()) }
+// credentialIsDue tells whether it is time for a new token.
+func credentialIsDue(in PushInput) bool { return !in.Now.Before(in.renewTime()) }
 
 // KeepsToken tells whether the agent goes on with a token that it was given earlier,
 // which is for the service account subject and ends with it. What the token says is
@@ -127,7 +127,7 @@ func KeepsToken(in PushInput, claims token.Claims, subject string) bool {
 		metav1.NewTime(claims.Issued), metav1.NewTime(claims.Expires)
 	return claims.Subject == subject &&
 		(in.AccountUID == "" || claims.AccountUID == in.AccountUID) &&
-		!CredentialIsDue(issued) &&
+		!credentialIsDue(issued) &&
 		(!in.rotationAsked() || in.Now.Before(in.rotationTime()))
 }
 

@@ -208,7 +208,7 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.MaxTokenLifetime, "max-token-lifetime", 0,
 		"Longest life that is asked for with an agent's token, whatever a policy says, at least 10m. 0 sets no limit.")
 	fs.DurationVar(&o.WorkloadResyncInterval, "workload-resync-interval", 10*time.Hour,
-		"Time after which the agent's objects in a workload cluster are looked at although nothing calls for it, a tenth more or less at random. 0 turns it off.")
+		"Time after which the agent's objects in a workload cluster are looked at although nothing calls for it, a tenth more or less at random; at least 1m. 0 turns it off.")
 	fs.IntVar(&o.RegistrationConcurrency, "registration-concurrency", 50,
 		"Number of registrations handled at once.")
 	fs.IntVar(&o.SelectionConcurrency, "selection-concurrency", 10,

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -44,7 +45,7 @@ type Claims struct {
 // service account with an end (Kubernetes, TokenRequest).
 func Read(token string) (Claims, bool) {
 	parts := strings.Split(token, ".")
-	if len(token) > maxSize || len(parts) != 3 {
+	if len(token) > maxSize || len(parts) != 3 || strings.ContainsFunc(token, unicode.IsSpace) {
 		return Claims{}, false
 	}
 	content, err := base64.RawURLEncoding.DecodeString(parts[1])

@@ -43,6 +43,7 @@ func TestATokenTellsWhoseItIsAndUntilWhen(t *testing.T) {
 func TestWhatIsNoTokenIsNotRead(t *testing.T) {
 	for name, value := range map[string]string{
 		"empty":             "",
+		"with a new line":   jwt(`{"sub":"a","iat":1,"exp":2}`) + "\n",
 		"two parts":         "a.b",
 		"four parts":        jwt(`{"iat":1,"exp":2}`) + ".more",
 		"not base64":        "a.!!!.c",

@@ -60,10 +60,11 @@ func (w *Writer) Look(ctx context.Context, r Registration, cluster *fleet.Cluste
 	} {
 		key := client.ObjectKeyFromObject(look.want)
 		err := w.Cache.Get(ctx, key, look.cached)
-		if err != nil && !apierrors.IsNotFound(err) {
+		missing := apierrors.IsNotFound(err)
+		if err != nil && !missing {
 			return "", "", fmt.Errorf("reading %s %s from the cache: %w", kind(look.want), key, err)
 		}
-		if err != nil || r.differs(look.cached, look.want) {
+		if missing || r.differs(look.cached, look.want) {
 			return "", fmt.Sprintf("%s %s", kind(look.want), key), nil
 		}
 	}

@@ -100,7 +100,7 @@ func (a *api) look(t *testing.T) (types.UID, string) {
 	g := NewWithT(t)
 	first, _ := names()
 	cluster := &fleet.Cluster{}
-	if err := a.WithWatch.Get(t.Context(), registration.FleetCluster, cluster); err != nil {
+	if err := a.Get(t.Context(), registration.FleetCluster, cluster); err != nil {
 		g.Expect(client.IgnoreNotFound(err)).To(Succeed())
 		cluster = nil
 	}

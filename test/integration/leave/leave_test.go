@@ -73,7 +73,7 @@ func TestAClusterThatOptsOutKeepsWhatIsDeployed(t *testing.T) {
 			cluster := clusterOf(w)
 			g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
 			g.Expect(meta.FindStatusCondition(cluster.Status.Conditions, fleetv1.FleetRegisteredCondition)).To(BeNil())
-			eventuallyTold(t, w, "LeftFleet")
+			eventuallyTold(t, w, corev1.EventTypeNormal, "LeftFleet")
 
 			// And back again.
 			patch(t, clusterOf(w), optIn)
@@ -117,7 +117,7 @@ func TestAClusterThatCannotBeReachedLeavesAnOrphanAndItsWorkloads(t *testing.T) 
 		WithTimeout(3 * time.Minute).WithPolling(time.Second).Should(Satisfy(apierrors.IsNotFound))
 
 	expectNothingLeft(t, registration, true)
-	eventuallyTold(t, w, "LeftAsOrphan")
+	eventuallyTold(t, w, corev1.EventTypeWarning, "LeftAsOrphan")
 	suite.ExpectKept(t, w, bundle, object)
 }
 
@@ -138,7 +138,7 @@ func TestUninstallIsForWhoAsksForIt(t *testing.T) {
 	g.Expect(w.Client.List(t.Context(), objects, client.InNamespace(metav1.NamespaceDefault))).To(Succeed())
 	g.Expect(objects.Items).NotTo(ContainElement(HaveField("Name", "bundle-"+bundle)))
 	g.Expect(w.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Satisfy(apierrors.IsNotFound))
-	eventuallyTold(t, w, "LeftFleet")
+	eventuallyTold(t, w, corev1.EventTypeNormal, "LeftFleet")
 }
 
 func TestAnAgentThatIsKeptIsStoppedAndTakenUpAgain(t *testing.T) {

@@ -110,11 +110,11 @@ func expectNothingLeft(t *testing.T, registration *fleetv1.FleetRegistration, or
 }
 
 // eventuallyTold waits for an event on the Cluster.
-func eventuallyTold(t *testing.T, w *env.Workload, reason string) {
+func eventuallyTold(t *testing.T, w *env.Workload, kind, reason string) {
 	t.Helper()
 	NewWithT(t).Eventually(func(g Gomega) {
 		events := &eventsv1.EventList{}
 		g.Expect(lab.Client.List(t.Context(), events, client.InNamespace(w.Namespace))).To(Succeed())
-		g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", reason), HaveField("Regarding.Kind", "Cluster"))))
+		g.Expect(events.Items).To(ContainElement(And(HaveField("Type", kind), HaveField("Reason", reason), HaveField("Regarding.Kind", "Cluster"))))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 }

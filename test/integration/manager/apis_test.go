@@ -39,7 +39,7 @@ func TestManagerWaitsForAPIsWithoutSpinningAndTakesUpWork(t *testing.T) {
 	ctx := t.Context()
 	removeAPIs(t)
 	start := suite.Mark(t, lab)
-	manager := startManager(t)
+	manager := suite.StartManager(t, lab)
 
 	const asked = "/apis/cluster.x-k8s.io/v1beta2"
 	looks := func(events []kube.Event) (n int) {
@@ -77,7 +77,7 @@ func TestManagerWaitsForAPIsWithoutSpinningAndTakesUpWork(t *testing.T) {
 
 	g.Expect(lab.InstallClusterAPI(ctx)).To(Succeed())
 	g.Expect(lab.InstallFleet(ctx)).To(Succeed())
-	suite.EventuallyReady(t, lab, addLight(t, "late-apis", "edge", nil))
+	suite.EventuallyReady(t, lab, addLight(t, "late-apis", "edge"))
 }
 
 // removeAPIs takes away the CRDs of Cluster API and Fleet, which the lab installed,
@@ -87,7 +87,7 @@ func removeAPIs(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	if workloads := lab.Workloads(); len(workloads) > 0 {
-		manager := newManager(t, "before")
+		manager := suite.NewManager(t, lab, "before")
 		g.Expect(manager.Start(ctx)).To(Succeed())
 		group, groupCtx := errgroup.WithContext(ctx)
 		for _, w := range workloads {

@@ -14,34 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package manager tests the life of the manager and of registrations: its start
-// before the APIs that it needs, crashes and a change of leader, what it tells in
-// metrics and logs, and how a registration ends.
+// Package manager tests the manager as a program: its start before the APIs that it
+// needs, what it tells in metrics and logs, and which Clusters it looks at.
 package manager
 
 import (
-	"context"
-	"fmt"
-	"net/http"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 
-	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
-	"github.com/capi-fleet/capi-fleet/internal/agent"
-	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
-	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
@@ -51,135 +33,8 @@ var lab *env.Lab
 
 func TestMain(m *testing.M) { os.Exit(suite.Main(m, &lab, env.Options{NoManager: true})) }
 
-// newManager makes a manager that ends with the test.
-func newManager(t *testing.T, name string, args ...string) *env.Manager {
-	t.Helper()
-	manager, err := lab.NewManager(t.Context(), t.Name()+"-"+name, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := manager.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return manager
-}
-
-func startManager(t *testing.T, args ...string) *env.Manager {
-	t.Helper()
-	manager := newManager(t, "manager", args...)
-	if err := manager.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return manager
-}
-
 // addLight adds a labelled Cluster on a light API server.
-func addLight(t *testing.T, namespace, name string, modify func(*clusterv1.Cluster)) *env.Workload {
+func addLight(t *testing.T, namespace, name string) *env.Workload {
 	t.Helper()
-	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Register: true, Modify: modify, Light: &lightapi.Options{}})
-}
-
-// addStopped adds labelled Clusters whose API servers do not answer yet.
-func addStopped(t *testing.T, namespace string, n int) []*env.Workload {
-	t.Helper()
-	var workloads []*env.Workload
-	for i := range n {
-		workloads = append(workloads, suite.AddCluster(t, lab, fmt.Sprintf("edge-%d", i+1), env.ClusterOptions{
-			Namespace: namespace, Register: true, StartLater: true, Light: &lightapi.Options{},
-		}))
-	}
-	return workloads
-}
-
-func startAPIs(t *testing.T, workloads []*env.Workload) {
-	t.Helper()
-	for _, w := range workloads {
-		if err := w.StartAPI(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// creates returns the names of the objects that managers asked to create, once for
-// each request that was answered with code. Tokens are none.
-func creates(events []kube.Event, code int) []string {
-	var objects []string
-	for _, e := range kube.Writes(events) {
-		if e.Verb == "create" && e.Subresource == "" && e.Code == code {
-			objects = append(objects, fmt.Sprintf("%s %s/%s", e.Resource, e.Namespace, e.Name))
-		}
-	}
-	return objects
-}
-
-// expectMadeOnce fails unless every registration was made whole, nothing was made
-// twice, and at most one request for each object came too late.
-func expectMadeOnce(t *testing.T, events []kube.Event, workloads []*env.Workload) {
-	t.Helper()
-	g := NewWithT(t)
-	ctx := t.Context()
-	made := creates(events, http.StatusCreated)
-	g.Expect(made).To(ConsistOf(unique(made)), "an object was made twice")
-	late := creates(events, http.StatusConflict)
-	g.Expect(late).To(ConsistOf(unique(late)), "it was tried again and again to make an object that exists")
-
-	for _, w := range workloads {
-		reg := &fleetv1.FleetRegistration{}
-		g.Expect(lab.Client.Get(ctx, w.Key(), reg)).To(Succeed())
-		cluster := &fleet.Cluster{}
-		g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
-		g.Expect(cluster.Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
-		g.Expect(cluster.Status.Namespace).To(Equal(reg.Status.Namespace))
-		g.Expect(suite.AgentSecret(g, ctx, w).Annotations).To(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, reg.Spec.RegistrationID))
-
-		namespace := &corev1.Namespace{}
-		g.Expect(lab.Client.Get(ctx, types.NamespacedName{Name: reg.Status.Namespace}, namespace)).To(Succeed())
-		g.Expect(namespace.UID).To(Equal(reg.Status.NamespaceUID))
-		var madeHere []string
-		for _, object := range made {
-			if strings.HasSuffix(object, "/"+w.Name) || strings.Contains(object, reg.Status.Namespace) {
-				resource, _, _ := strings.Cut(object, " ")
-				madeHere = append(madeHere, resource)
-			}
-		}
-		g.Expect(madeHere).To(ConsistOf("fleetregistrations", "clusters", "namespaces", "serviceaccounts", "roles", "rolebindings", "rolebindings"))
-
-		secrets := 0
-		for _, request := range w.Light().Writes() {
-			if request.Method == http.MethodPost && strings.HasSuffix(request.Path, "/"+agent.Namespace+"/secrets") && request.Code == http.StatusCreated {
-				secrets++
-			}
-		}
-		g.Expect(secrets).To(Equal(1), "the agent's Secret was made once")
-	}
-}
-
-func unique(list []string) []string {
-	sorted := slices.Clone(list)
-	slices.Sort(sorted)
-	return slices.Compact(sorted)
-}
-
-// eventuallyGone waits until the cluster has no registration.
-func eventuallyGone(t *testing.T, w *env.Workload) {
-	t.Helper()
-	NewWithT(t).Eventually(func() error {
-		return lab.Client.Get(t.Context(), w.Key(), &fleetv1.FleetRegistration{})
-	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Satisfy(apierrors.IsNotFound), "FleetRegistration %s", w.Key())
-}
-
-func deleteCluster(t *testing.T, w *env.Workload) {
-	t.Helper()
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
-	NewWithT(t).Expect(lab.Client.Delete(t.Context(), cluster)).To(Succeed())
-}
-
-func patchCluster(t *testing.T, w *env.Workload, patch string) {
-	t.Helper()
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
-	ctx := context.WithoutCancel(t.Context())
-	err := lab.Client.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch)))
-	NewWithT(t).Expect(client.IgnoreNotFound(err)).To(Succeed())
+	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Register: true, Light: &lightapi.Options{}})
 }

@@ -39,8 +39,8 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	const namespace = "metrics"
-	manager := startManager(t, "--namespace="+namespace) // It counts those of this test alone.
-	workloads := []*env.Workload{addLight(t, namespace, "edge-1", nil), addLight(t, namespace, "edge-2", nil)}
+	manager := suite.StartManager(t, lab, "--namespace="+namespace) // It counts those of this test alone.
+	workloads := []*env.Workload{addLight(t, namespace, "edge-1"), addLight(t, namespace, "edge-2")}
 	broken := addBroken(t, namespace, "broken", "this: is: no: kubeconfig")
 	suite.EventuallyCondition(t, lab, broken, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.KubeconfigInvalidReason)
 	var earliest float64
@@ -99,8 +99,8 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	ctx := t.Context()
 	const namespace, marker = "logs", "what-nobody-may-see"
 	// All but the queue of controller-runtime, whose level 5 is a data race (v0.24.1).
-	manager := startManager(t, "--v=4", "--vmodule=request=10,round_trippers=10,*_*=10,push=10,writer=10,token=10,client=10,dial=10")
-	light := addLight(t, namespace, "light", nil)
+	manager := suite.StartManager(t, lab, "--v=4", "--vmodule=request=10,round_trippers=10,*_*=10,push=10,writer=10,token=10,client=10,dial=10")
+	light := addLight(t, namespace, "light")
 	notYAML := addBroken(t, namespace, "not-yaml", marker+": [")
 	exec := addBroken(t, namespace, "exec", strings.ReplaceAll(string(light.Kubeconfig()), "token: ", "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: "+marker+"}\n    token: "))
 	suite.EventuallyCondition(t, lab, notYAML, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.KubeconfigInvalidReason)
@@ -117,8 +117,8 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	secrets = append(secrets, cluster.Spec.ClientID, string(data["token"]))
 	secrets = append(secrets, credentials(g, data["kubeconfig"])...)
 	secrets = append(secrets, credentials(g, light.Kubeconfig())...)
-	deleteCluster(t, light)
-	eventuallyGone(t, light)
+	suite.DeleteCluster(t, lab, light)
+	suite.EventuallyGone(t, lab, light)
 
 	log, err := manager.Log()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -180,7 +180,7 @@ func TestManagerLooksOnlyAtItsClusters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			startManager(t, test.flag)
+			suite.StartManager(t, lab, test.flag)
 			start := suite.Mark(t, lab)
 			add := func(name string, opts env.ClusterOptions) *env.Workload {
 				opts.Register, opts.Light = true, &lightapi.Options{}

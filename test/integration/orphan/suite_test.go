@@ -65,15 +65,9 @@ func addWithBundle(t *testing.T, namespace string) (*env.Workload, *fleetv1.Flee
 	g := NewWithT(t)
 	optIn(t, namespace)
 	w := suite.AddCluster(t, lab, "edge", env.ClusterOptions{Namespace: namespace, Light: &lightapi.Options{}})
-	g.Expect(lab.Client.Create(t.Context(), &fleet.Bundle{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: bundle},
-		Spec: fleet.BundleSpec{
-			Resources: []fleet.BundleResource{{Name: "production.yaml", Content: "a: b"}},
-			Targets:   []fleet.BundleTarget{{ClusterName: w.Name}},
-		},
-	})).To(Succeed())
+	g.Expect(lab.Client.Create(t.Context(), suite.Bundle(namespace, bundle))).To(Succeed())
 	reg := suite.EventuallyReady(t, lab, w)
-	g.Eventually(deployed).WithArguments(t, w).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+	suite.EventuallyDeployed(t, w, bundle)
 	return w, reg
 }
 

@@ -86,9 +86,11 @@ func TestManagerHasTheRightsThatItUsesAndNoOthers(t *testing.T) {
 	suite.EventuallyReady(t, lab, leaving)
 	suite.EventuallyReady(t, lab, beside)
 
+	tamper(t, beside)
 	policiesWithCAs(t)
 	wrongLabel(t, log)
 	releasesWithoutBundles(t)
+	adoption(t)
 	scrape(t, diagnostics)
 	remove(t, leaving) // Its Cluster is being deleted for a while,
 	remove(t, beside)  // and that of this one is gone at once.
@@ -219,6 +221,32 @@ func setLabel(g Gomega, ctx context.Context, w *env.Workload, value string) {
 		metav1.SetMetaDataLabel(&cluster.ObjectMeta, fleetv1.RegisterLabel, value)
 	}
 	g.Expect(lab.Client.Patch(ctx, cluster, client.MergeFrom(before))).To(Succeed())
+}
+
+// tamper makes the manager put right one object of each kind.
+func tamper(t *testing.T, w *env.Workload) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	reg := &fleetv1.FleetRegistration{}
+	g.Expect(lab.Client.Get(ctx, w.Key(), reg)).To(Succeed())
+	at := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	const wrong = "someone-else"
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"`+wrong+`","`+fleetv1.OrphanLabel+`":"`+wrong+`"}}}`))
+	for obj, label := range map[client.Object]string{
+		&fleet.Cluster{ObjectMeta: at(w.Namespace, w.Name)}:                                fleetv1.OrphanLabel,
+		&corev1.Namespace{ObjectMeta: at("", reg.Status.Namespace)}:                        "app.kubernetes.io/managed-by",
+		&corev1.ServiceAccount{ObjectMeta: at(env.ManagerNamespace, reg.Status.Namespace)}: "app.kubernetes.io/managed-by",
+		&rbacv1.Role{ObjectMeta: at(w.Namespace, reg.Status.Namespace)}:                    "app.kubernetes.io/managed-by",
+		&rbacv1.RoleBinding{ObjectMeta: at(w.Namespace, reg.Status.Namespace)}:             "app.kubernetes.io/managed-by",
+	} {
+		g.Expect(lab.Client.Patch(ctx, obj, patch)).To(Succeed())
+		g.Eventually(func(g Gomega) {
+			g.Expect(lab.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
+			g.Expect(obj.GetLabels()[label]).NotTo(Equal(wrong), "%T", obj)
+		}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+	}
 }
 
 // releasesWithoutBundles makes the manager look for BundleDeployments.

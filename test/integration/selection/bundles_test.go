@@ -23,7 +23,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,13 +65,7 @@ func TestTheAgentStartsOnceEveryReleaseHasItsBundleDeployment(t *testing.T) {
 	const namespace, bundle = "bundles-wait", "production-database"
 	w, release := waitsForBundle(t, namespace, bundle)
 
-	create(t, &fleet.Bundle{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: bundle},
-		Spec: fleet.BundleSpec{
-			Resources: []fleet.BundleResource{{Name: "database.yaml", Content: "a: b"}},
-			Targets:   []fleet.BundleTarget{{ClusterName: w.Name}},
-		},
-	})
+	create(t, suite.Bundle(namespace, bundle, fleet.BundleTarget{ClusterName: w.Name}))
 	registration := suite.EventuallyReady(t, lab, w)
 	deployment := &fleet.BundleDeployment{}
 	g.Eventually(func(g Gomega) {

@@ -44,7 +44,7 @@ func Inventory(g Gomega, ctx context.Context, lab *env.Lab) []string {
 	for _, list := range []client.ObjectList{
 		&fleetv1.FleetRegistrationList{}, &fleet.ClusterList{}, &fleet.BundleDeploymentList{},
 		&corev1.NamespaceList{}, &corev1.ServiceAccountList{}, &corev1.SecretList{},
-		&rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{},
+		&rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
 	} {
 		g.Expect(lab.Client.List(ctx, list)).To(Succeed())
 		items, err := meta.ExtractList(list)

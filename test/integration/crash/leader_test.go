@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package manager
+package crash
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func TestNextLeaderTakesOverAndRepeatsNothing(t *testing.T) {
 	election := []string{
 		"--leader-elect", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
 	}
-	leader, standby := newManager(t, "leader", election...), newManager(t, "standby", election...)
+	leader, standby := suite.NewManager(t, lab, "leader", election...), suite.NewManager(t, lab, "standby", election...)
 	g.Expect(leader.Start(ctx)).To(Succeed())
 	g.Eventually(holder).WithTimeout(suite.Patience).WithPolling(suite.Poll).ShouldNot(BeEmpty())
 	g.Expect(standby.Start(ctx)).To(Succeed())
@@ -117,12 +117,12 @@ func TestManagerThatWasKilledAtAnyPointGoesOn(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	const (
-		rounds, clusters = 4, 3
+		rounds, clusters = 3, 3
 		// writesEach is about what one registration takes on the management cluster.
 		writesEach = 11
 	)
 	random := rand.New(rand.NewPCG(20, 26))
-	manager := newManager(t, "manager")
+	manager := suite.NewManager(t, lab, "manager")
 	for round := range rounds {
 		start := suite.Mark(t, lab)
 		g.Expect(manager.Start(ctx)).To(Succeed())
