@@ -35,7 +35,7 @@ const (
 	WorkloadReachableCondition = "WorkloadReachable"
 
 	// AgentDeployedCondition says whether the agent's objects are in the workload
-	// cluster.
+	// cluster, and whether its pod was well when that cluster was last visited.
 	AgentDeployedCondition = "AgentDeployed"
 
 	// CredentialsValidCondition says whether the agent holds a token that has not
@@ -44,6 +44,14 @@ const (
 
 	// AgentConnectedCondition says whether the agent's heartbeat arrives.
 	AgentConnectedCondition = "AgentConnected"
+
+	// AgentUpToDateCondition says whether the agent runs what spec.agent says and has
+	// checked in since. The policy's rollout goes by it.
+	AgentUpToDateCondition = "AgentUpToDate"
+
+	// BundlesReadyCondition repeats the condition Ready of the Fleet Cluster: whether all
+	// that Fleet deploys there is ready. It is missing while Fleet has none.
+	BundlesReadyCondition = "BundlesReady"
 
 	// SelectedCondition says whether a policy selects the Cluster. A registration
 	// that lost its selection stays as it is and goes on being cared for.
@@ -230,6 +238,26 @@ const (
 	// ObjectRejectedReason means that the workload cluster refused one of the
 	// agent's objects.
 	ObjectRejectedReason = "ObjectRejected"
+
+	// AgentPodRejectedReason means that the workload cluster took the agent's Deployment
+	// and refuses its pod.
+	AgentPodRejectedReason = "AgentPodRejected"
+
+	// AgentUnschedulableReason means that no node takes the agent's pod.
+	AgentUnschedulableReason = "AgentUnschedulable"
+
+	// AgentImagePullFailedReason means that a node cannot pull the agent's image.
+	AgentImagePullFailedReason = "AgentImagePullFailed"
+
+	// AgentStartFailedReason means that a node cannot start the agent's container.
+	AgentStartFailedReason = "AgentStartFailed"
+
+	// AgentCrashLoopingReason means that the agent ends again and again.
+	AgentCrashLoopingReason = "AgentCrashLooping"
+
+	// AgentNotAvailableReason means that the agent's pod is not available, and that
+	// nothing says why.
+	AgentNotAvailableReason = "AgentNotAvailable"
 )
 
 // Reasons of the CredentialsValid condition.
@@ -264,6 +292,30 @@ const (
 	// AgentSilentReason means that the agent has not reported for longer than
 	// three check-in intervals.
 	AgentSilentReason = "AgentSilent"
+)
+
+// Reasons of the AgentUpToDate condition. It has WaitingForAgent and WaitingForHeartbeat
+// too.
+const (
+	// AgentUpToDateReason means that the agent runs what spec.agent says.
+	AgentUpToDateReason = "AgentUpToDate"
+
+	// AgentUpdatingReason means that a change is being put in place, or that the agent has
+	// not checked in since.
+	AgentUpdatingReason = "Updating"
+
+	// AgentUpdateFailedReason means that the agent did not come up with a change: the
+	// other conditions say why, or it has not checked in for ten minutes.
+	AgentUpdateFailedReason = "UpdateFailed"
+)
+
+// Reasons of the BundlesReady condition.
+const (
+	// BundlesReadyReason means that Fleet calls the cluster ready.
+	BundlesReadyReason = "BundlesReady"
+
+	// BundlesNotReadyReason means that Fleet does not.
+	BundlesNotReadyReason = "BundlesNotReady"
 )
 
 // Reasons of the Selected condition.
@@ -337,4 +389,25 @@ const (
 	// ServerInvalidReason means that the address of the management cluster is not
 	// an https URL without user, query and fragment.
 	ServerInvalidReason = "ServerInvalid"
+)
+
+// RolledOutCondition of a FleetRegistrationPolicy says whether all agents that can be
+// reached run what the policy makes agents from now. It is missing before that is known.
+const RolledOutCondition = "RolledOut"
+
+// Reasons of the RolledOut condition.
+const (
+	// RolledOutReason means that nothing is left to do. The message counts clusters that
+	// were left for later: those that are paused or cannot be reached.
+	RolledOutReason = "RolledOut"
+
+	// RollingOutReason means that agents are being changed.
+	RollingOutReason = "RollingOut"
+
+	// RolloutPausedReason means that agents wait because spec.rollout.paused is set.
+	RolloutPausedReason = "RolloutPaused"
+
+	// RolloutStalledReason means that agents have failed: as many as may change at once, or
+	// all that are left. Those that wait keep what they have.
+	RolloutStalledReason = "RolloutStalled"
 )

@@ -170,6 +170,13 @@ const (
 
 // AgentSpec is everything that the agent's pod is made from.
 type AgentSpec struct {
+	// manifests is the version of the agent's manifests, a hash: which of what a manager
+	// builds for every agent alike the agent is to have. While it is another than the
+	// running manager's, a new version of capi-fleet leaves the agent as it is.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Manifests string `json:"manifests,omitempty"`
+
 	// managementCluster is where the agent finds the management cluster. It is
 	// missing while no source names an address; the agent then waits.
 	// +optional
@@ -284,10 +291,25 @@ type AgentStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Revision string `json:"revision,omitempty"`
 
+	// settings is a hash of the spec.agent from which the agent's objects were last made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Settings string `json:"settings,omitempty"`
+
 	// namespaceUID is the UID of the cluster namespace that the agent was last
 	// pointed at.
 	// +optional
 	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
+
+	// updatedTime is when the objects of an agent that was there were last changed. It
+	// is empty once the agent has checked in since.
+	// +optional
+	UpdatedTime metav1.Time `json:"updatedTime,omitempty,omitzero"`
+
+	// availableTime is when the pod of that change became available, by the workload
+	// cluster's clock. It is empty before, and once the agent has checked in since.
+	// +optional
+	AvailableTime metav1.Time `json:"availableTime,omitempty,omitzero"`
 
 	// pushedTime is when the agent's objects were last written, or last found to be in
 	// place.

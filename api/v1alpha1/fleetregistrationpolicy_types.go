@@ -16,7 +16,10 @@ limitations under the License.
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
 
 // FleetRegistrationPolicySpec says which Clusters join Fleet, and how.
 type FleetRegistrationPolicySpec struct {
@@ -60,6 +63,26 @@ type FleetRegistrationPolicySpec struct {
 	// counts at once for every registration of the policy.
 	// +optional
 	Deletion DeletionSpec `json:"deletion,omitempty,omitzero"`
+
+	// rollout says how changes that restart agents spread over the policy's clusters.
+	// +optional
+	Rollout RolloutSpec `json:"rollout,omitempty,omitzero"`
+}
+
+// RolloutSpec says how changes that restart agents spread over clusters.
+type RolloutSpec struct {
+	// maxUnavailable is how many agents may be changing at once: a number from 1, or a
+	// percentage of the policy's clusters from "1%" to "100%", rounded down, at least
+	// one. An agent that fails counts until it checks in again. Omitted means "10%".
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="maxUnavailable must be a number from 1, or a percentage from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// paused keeps agents that report from being changed. Agents that are changing
+	// already go on.
+	// +optional
+	Paused bool `json:"paused,omitempty"` //nolint:kubeapilinter // A Deployment has it so.
 }
 
 // ManagementClusterSource says where agents find the management cluster.
@@ -132,6 +155,21 @@ type FleetRegistrationPolicyStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Ready *int32 `json:"ready,omitempty"`
+
+	// revision is a hash of what the policy makes agents from now.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Revision string `json:"revision,omitempty"`
+
+	// updated is how many agents run that revision and have checked in since.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Updated *int32 `json:"updated,omitempty"`
+
+	// failed is how many agents were changed and did not come up.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failed *int32 `json:"failed,omitempty"`
 }
 
 // FleetRegistrationPolicy says which Clusters join Fleet, and how.
@@ -143,6 +181,11 @@ type FleetRegistrationPolicyStatus struct {
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The highest wins"
 // +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.matched`,description="Registrations that this policy selected"
 // +kubebuilder:printcolumn:name="Joined",type=integer,JSONPath=`.status.ready`,description="Registrations that are ready"
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updated`,description="Agents that run the newest revision"
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.failed`,description="Agents that did not come up after a change"
+// +kubebuilder:printcolumn:name="Rollout",type=string,JSONPath=`.status.conditions[?(@.type=="RolledOut")].reason`,description="How far the newest revision is"
+// +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.revision`,description="What agents are made from now",priority=1
+// +kubebuilder:printcolumn:name="Waits",type=string,JSONPath=`.status.conditions[?(@.type=="RolledOut")].message`,description="What the rollout waits for",priority=1
 // +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.spec.managementCluster.server`,description="Where agents find the management cluster",priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type FleetRegistrationPolicy struct {

@@ -36,6 +36,13 @@ const (
 	// slowRetry is how often the kubeconfig Secret is read although the control
 	// plane's endpoint does not answer: it may name another address.
 	slowRetry = 30 * time.Second
+
+	// firstCheck is the time from a change of an agent to the first look at how it is,
+	// updatingCheckCap the longest pause between two while that can still come right by
+	// itself, and unwellCheckCap after that.
+	firstCheck       = 5 * time.Second
+	updatingCheckCap = time.Minute
+	unwellCheckCap   = 10 * time.Minute
 )
 
 // attempts remembers when which workload cluster was tried, so that events in
@@ -57,6 +64,12 @@ type attempt struct {
 	answered time.Time
 	// nextSlow is when the Secret is read although the endpoint does not answer.
 	nextSlow time.Time
+	// checks counts the looks at the health of an agent that was changed or is not well,
+	// and nextCheck is when the next is due; zero means at once.
+	checks    int
+	nextCheck time.Time
+	// seenAtCheck is the newest heartbeat at the last of those looks.
+	seenAtCheck time.Time
 	// reporting is the UID of the Fleet Cluster on which a heartbeat was last seen, and
 	// seen the newest one there.
 	reporting types.UID
@@ -116,6 +129,26 @@ func (a *attempt) failed(now time.Time, limit time.Duration) time.Duration {
 	delay += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(delay)) //nolint:gosec // A jitter need not be secret.
 	a.next = now.Add(delay)
 	return delay
+}
+
+// checkFirst notes that an agent was changed, whose health is to be looked at soon.
+func (a *attempt) checkFirst(now time.Time) {
+	a.checks, a.nextCheck, a.seenAtCheck = 0, now.Add(firstCheck), a.seen
+}
+
+// checked notes a look at the agent's health that did not end the watch on it. The pauses
+// double each time, up to limit.
+func (a *attempt) checked(now time.Time, limit time.Duration) {
+	a.nextCheck, a.seenAtCheck = now.Add(min(limit, firstCheck<<min(a.checks, 16))), a.seen
+	a.checks++
+}
+
+// checkHint notes that a heartbeat has arrived, which can be that of an agent that was
+// changed: it is worth a look at once.
+func (a *attempt) checkHint() {
+	if a.seen.After(a.seenAtCheck) {
+		a.nextCheck = time.Time{}
+	}
 }
 
 // slowDue tells whether the Secret is to be read although the endpoint does not

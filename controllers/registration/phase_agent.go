@@ -79,12 +79,18 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 	}
 
 	input := r.agentInput(s)
-	push := r.pushInput(s, agent.Revision(input))
+	confirmUpdate(s)
+	if updating(s) {
+		s.attempt.checkHint()
+	}
+	push := r.pushInput(s, r.revision(s, input))
 	why := decide.Push(push)
 	if why == "" {
 		if err := r.endTakeOver(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
+		// Settings that make no other objects are in place at once.
+		reg.Status.Agent.Settings = decide.Settings(reg.Spec.Agent)
 		return sooner(ctrl.Result{}, decide.NextPush(push).Sub(s.now)), nil
 	}
 	if wait := s.attempt.wait(hint(s), s.now); wait > 0 {
@@ -104,7 +110,7 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), r.retryCap(s))}, nil
 	}
 	s.attempt.failures = 0
-	after := r.pushInput(s, agent.Revision(input))
+	after := r.pushInput(s, r.revision(s, input))
 	return sooner(ctrl.Result{}, decide.NextPush(after).Sub(s.now)), nil
 }
 
@@ -137,8 +143,24 @@ func (r *Reconciler) pushInput(s *scope, revision string) decide.PushInput {
 		LastSeen:        s.lastSeen,
 		CheckinInterval: s.registration.Spec.Agent.CheckinInterval.Duration,
 		AccountUID:      s.accountUID,
+		NextCheck:       s.attempt.nextCheck,
 		ResyncInterval:  r.ResyncInterval,
 	}
+}
+
+// beforeTurn tells whether the agent is to stay at the manifests of another version of
+// capi-fleet until the rollout of its policy gives it this one's.
+func (r *Reconciler) beforeTurn(s *scope) bool {
+	return s.registration.Spec.Agent.Manifests != r.Manifests
+}
+
+// revision returns the revision that the agent should have. Before its turn that is the
+// one it has.
+func (r *Reconciler) revision(s *scope, input agent.Input) string {
+	if present := s.registration.Status.Agent.Revision; present != "" && r.beforeTurn(s) {
+		return present
+	}
+	return agent.Revision(input)
 }
 
 // rotation returns a hash of the annotation that asks for a new credential, empty
@@ -199,6 +221,14 @@ func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why
 	}
 	defer workload.Close()
 
+	if why == decide.HealthDue {
+		if err := r.checkHealth(ctx, s, workload); err != nil {
+			s.workloadReachable = unreachable(s, first, err)
+			return err
+		}
+		s.workloadReachable = reachable(workload)
+		return nil
+	}
 	if why == decide.AgentSilent {
 		// What the agent lacks may be on the management cluster.
 		in := s.upstreamInput()
@@ -214,6 +244,9 @@ func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why
 		input = r.agentInput(s)
 	}
 	wrote, err := r.push(ctx, s, workload, input)
+	if err == nil && !wrote && why == decide.AgentSilent {
+		wrote, err = r.restart(ctx, workload, s)
+	}
 	if wrote {
 		metrics.Pushed()
 	}

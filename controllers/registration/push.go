@@ -17,6 +17,7 @@ limitations under the License.
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,22 +79,43 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
-	wrote, note, err := write(ctx, workload, input, agent.Secret(input, value), there)
+	scope := there.toWrite(r.beforeTurn(s), s.registration)
+	secret := agent.Secret(input, value)
+	if scope == whatIsMissing {
+		secret.Data = agent.Renewed(there.secret, value)
+	}
+	done, err := write(ctx, workload, input, secret, there, scope)
 	if err != nil {
-		return wrote, err
+		return done.any, err
 	}
 
 	status := &s.registration.Status
 	status.Workload.SystemNamespaceUID = systemUID
-	status.Agent = fleetv1.AgentStatus{
-		Revision:     agent.Revision(input),
-		NamespaceUID: status.NamespaceUID,
-		PushedTime:   metav1.NewTime(s.now),
-	}
 	status.Credential = credential
-	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: note}
-	return wrote, nil
+	was := status.Agent
+	status.Agent.Revision = agent.Revision(input)
+	if scope == whatIsMissing {
+		status.Agent.Revision = cmp.Or(was.Revision, unknownRevision)
+	}
+	status.Agent.Settings = decide.Settings(s.registration.Spec.Agent)
+	status.Agent.NamespaceUID = status.NamespaceUID
+	status.Agent.PushedTime = metav1.NewTime(s.now)
+	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: done.note}
+
+	if was.Revision != "" && (was.Revision != status.Agent.Revision || done.deployment && there.deployment != nil) {
+		status.Agent.UpdatedTime, status.Agent.AvailableTime = metav1.NewTime(s.now), metav1.Time{}
+		s.attempt.checkFirst(s.now)
+		return done.any, nil
+	}
+	if there.deployment == nil || done.deployment {
+		return done.any, nil
+	}
+	return done.any, r.judgeHealth(ctx, s, workload, there.deployment)
 }
+
+// unknownRevision stands for the revision of an agent that was there before anything was
+// known of it, and stays as it is until its turn.
+const unknownRevision = "unknown"
 
 // presentAgent is what tells whose the agent in a workload cluster is. Nil means that
 // the object is not there.
@@ -401,56 +423,90 @@ func some(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// write writes those of the agent's objects that differ from what is there, the Secret
-// right after its namespace: whoever creates it holds the workload cluster. It tells
-// whether it wrote any, and returns a note on what the cluster does not serve.
-func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, there presentAgent) (wrote bool, note string, err error) {
-	// Where there was nothing yet, there is nothing to compare with.
-	compare := there.secret != nil || there.deployment != nil
+// extent says which of the agent's objects are written.
+type extent int
+
+const (
+	// everything is for a workload cluster that has nothing to compare with.
+	everything extent = iota
+	// whatDiffers leaves out the objects that are there as they should be.
+	whatDiffers
+	// whatIsMissing leaves out all objects that are there.
+	whatIsMissing
+)
+
+// toWrite returns what is to be written. An agent that has to stay as it is until its turn
+// only gets what it lacks; without its Deployment or its Secret there is nothing that
+// could stay, nor where it has to be pointed elsewhere.
+func (p presentAgent) toWrite(beforeTurn bool, reg *fleetv1.FleetRegistration) extent {
+	switch {
+	case p.secret == nil && p.deployment == nil:
+		return everything
+	case beforeTurn && p.secret != nil && p.deployment != nil &&
+		agent.Ours(p.secret, reg.Spec.RegistrationID) && p.pointedAt() == reg.Status.NamespaceUID:
+		return whatIsMissing
+	}
+	return whatDiffers
+}
+
+// outcome is what became of the writing of objects.
+type outcome struct {
+	// any says that something was written, deployment that the Deployment was.
+	any, deployment bool
+	// note is about what the cluster does not serve.
+	note string
+}
+
+// write writes the agent's objects, the Secret right after its namespace: whoever creates
+// it holds the workload cluster. The outcome counts where it fails as well.
+func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, there presentAgent, scope extent) (outcome, error) {
+	var done outcome
 	for i, obj := range agent.Objects(input) {
-		applied, err := apply(ctx, workload, obj, compare)
-		wrote = wrote || applied
+		applied, err := apply(ctx, workload, obj, scope)
+		done.any = done.any || applied
 		switch {
 		case err == nil:
 		case agent.Optional(obj) && notServed(err):
-			note = "The workload cluster does not serve " + obj.GetObjectKind().GroupVersionKind().Kind
+			done.note = "The workload cluster does not serve " + obj.GetObjectKind().GroupVersionKind().Kind
 		default:
-			return wrote, "", err
+			return done, err
 		}
+		// It is the last one.
+		done.deployment = applied
 		if i > 0 {
 			continue
 		}
 		applied, err = writeSecret(ctx, workload, credential, there.secret)
-		wrote = wrote || applied
+		done.any = done.any || applied
 		if err != nil {
-			return wrote, "", err
+			return done, err
 		}
 	}
-	return wrote, note, nil
+	return done, nil
 }
 
 func writeSecret(ctx context.Context, workload *remote.Client, credential, live *corev1.Secret) (wrote bool, err error) {
 	if live != nil {
-		return apply(ctx, workload, credential, true)
+		return apply(ctx, workload, credential, whatDiffers)
 	}
 	err = workload.Create(ctx, credential, client.FieldOwner(upstream.FieldOwner))
 	return err == nil, rejected(credential, err)
 }
 
-// apply applies an object; with compare only if what is there lacks any of it.
-func apply(ctx context.Context, workload *remote.Client, obj client.Object, compare bool) (wrote bool, err error) {
+// apply applies an object, unless the extent leaves it out.
+func apply(ctx context.Context, workload *remote.Client, obj client.Object, scope extent) (wrote bool, err error) {
 	desired, err := agent.ToUnstructured(obj)
 	if err != nil {
 		return false, fmt.Errorf("building %s %s: %w", obj.GetObjectKind().GroupVersionKind().Kind, obj.GetName(), err)
 	}
-	if compare {
+	if scope != everything {
 		live := &unstructured.Unstructured{}
 		live.SetGroupVersionKind(desired.GroupVersionKind())
 		found, err := get(ctx, workload, client.ObjectKeyFromObject(obj), live)
 		if err != nil {
 			return false, err
 		}
-		if found && agent.Contains(live.Object, desired.Object) {
+		if found && (scope == whatIsMissing || agent.Contains(live.Object, desired.Object)) {
 			return false, nil
 		}
 	}

@@ -107,6 +107,9 @@ type Reconciler struct {
 	// TokenDir is the folder of the agent's token file, as the agent sees it.
 	// "{namespace}" in it stands for the cluster namespace.
 	TokenDir string
+	// Manifests is the version of the agent's manifests that this manager builds, see
+	// agent.Manifests.
+	Manifests string
 	// WatchFilter is the value that the watch label must have. Empty takes all.
 	WatchFilter string
 

@@ -31,6 +31,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 	"github.com/capi-fleet/capi-fleet/internal/written"
 )
@@ -70,11 +71,23 @@ func report(s *scope) time.Time {
 	connected, silent := agentConnected(s)
 	setCondition(s, fleetv1.AgentConnectedCondition, connected)
 	setCondition(s, fleetv1.ReadyCondition, ready(s))
-
-	if expires.IsZero() || !silent.IsZero() && silent.Before(expires) {
-		return silent
+	upToDate, failed := agentUpToDate(s)
+	setCondition(s, fleetv1.AgentUpToDateCondition, upToDate)
+	if bundles := bundlesReady(s); bundles != nil {
+		setCondition(s, fleetv1.BundlesReadyCondition, bundles)
 	}
-	return expires
+	return earliest(expires, silent, failed)
+}
+
+// earliest returns the first of the times that are not zero.
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
 }
 
 // keep sets a condition to what was found, or leaves it as it was; where there is
@@ -146,6 +159,50 @@ func agentConnected(s *scope) (*finding, time.Time) {
 	}
 	return &finding{reason: fleetv1.AgentSilentReason,
 		message: fmt.Sprintf("The agent has not reported for more than %s; look at its pod in the workload cluster", limit)}, time.Time{}
+}
+
+// agentUpToDate returns the finding, and when the agent will count as failed.
+func agentUpToDate(s *scope) (*finding, time.Time) {
+	reg := s.registration
+	update := reg.Status.Agent
+	deployed := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.AgentDeployedCondition)
+	changing := !update.UpdatedTime.IsZero() || update.Settings != decide.Settings(reg.Spec.Agent)
+	deadline := update.UpdatedTime.Add(updateDeadline)
+	switch {
+	case update.Revision == "":
+		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
+	case changing && deployed.Status != metav1.ConditionTrue && !merelyWaits(deployed):
+		return &finding{reason: fleetv1.AgentUpdateFailedReason, message: "See the condition " + fleetv1.AgentDeployedCondition}, time.Time{}
+	case changing && update.UpdatedTime.IsZero():
+		return &finding{reason: fleetv1.AgentUpdatingReason, message: "The change is not in place yet"}, time.Time{}
+	case changing && s.now.Before(deadline):
+		return &finding{reason: fleetv1.AgentUpdatingReason, message: "The agent has not checked in since it was changed"}, deadline
+	case changing:
+		return &finding{reason: fleetv1.AgentUpdateFailedReason,
+			message: fmt.Sprintf("The agent has not checked in for %s since it was changed; look at its pod in the workload cluster", updateDeadline)}, time.Time{}
+	case s.lastSeen.IsZero() && !isTrue(reg, fleetv1.AgentUpToDateCondition):
+		return &finding{reason: fleetv1.WaitingForHeartbeatReason}, time.Time{}
+	}
+	return &finding{ok: true, reason: fleetv1.AgentUpToDateReason}, time.Time{}
+}
+
+// bundlesReady returns what Fleet says of the bundles, nil where it says nothing. Fleet's
+// words are left out: they are from the workload cluster, and change all the time.
+func bundlesReady(s *scope) *finding {
+	if s.fleetCluster == nil {
+		return nil
+	}
+	for _, condition := range s.fleetCluster.Status.Conditions {
+		switch {
+		case condition.Type != fleet.ReadyCondition:
+		case condition.Status == metav1.ConditionTrue:
+			return &finding{ok: true, reason: fleetv1.BundlesReadyReason}
+		default:
+			return &finding{reason: fleetv1.BundlesNotReadyReason,
+				message: fmt.Sprintf("See the status of Fleet Cluster %s", client.ObjectKeyFromObject(s.fleetCluster))}
+		}
+	}
+	return nil
 }
 
 // ready sums up. What somebody has to see to comes before what is merely waited

@@ -238,7 +238,7 @@ func TestReport(t *testing.T) {
 			g.Expect(get(fleetv1.PausedCondition)).To(Equal(fleetv1.NotPausedReason))
 			g.Expect(get(fleetv1.DeletingCondition)).To(Equal(fleetv1.NotDeletingReason))
 			g.Expect(get(fleetv1.SelectedCondition)).To(Equal("+" + fleetv1.SelectedReason))
-			g.Expect(conditions).To(HaveLen(9))
+			g.Expect(conditions).To(HaveLen(10))
 			if tt.again == 0 {
 				g.Expect(again).To(BeZero())
 			} else {
@@ -442,7 +442,7 @@ func TestAConflictKeepsWhatTheSelectionControllerSays(t *testing.T) {
 	g.Expect(api.applied[1].condition(fleetv1.SelectedCondition)).To(HaveKeyWithValue("reason", fleetv1.PolicyDeletedReason))
 	g.Expect(api.applied[1].condition(fleetv1.ReadyCondition)).NotTo(BeNil())
 	list, _, _ := unstructured.NestedSlice(api.applied[1].object.Object, "status", "conditions")
-	g.Expect(list).To(HaveLen(9))
+	g.Expect(list).To(HaveLen(10))
 }
 
 func TestARegistrationThatIsGoneIsNoErrorToTheReport(t *testing.T) {

@@ -50,29 +50,30 @@ const (
 	// its CA is looked for again: they are not watched.
 	unwatchedInterval = 10 * time.Second
 
+	// changeInterval is how often one that is there is looked at for a change.
+	changeInterval = 10 * time.Minute
+
 	// policyIndex finds the registrations of a policy in the cache.
 	policyIndex = "spec.selectedBy.policy"
 )
 
 // policyReconciler reports on FleetRegistrationPolicies.
 type policyReconciler struct {
-	client   client.Client
-	endpoint *endpoint.Resolver
-	clock    clock.PassiveClock
+	client    client.Client
+	endpoint  *endpoint.Resolver
+	clock     clock.PassiveClock
+	manifests string // as in Reconciler
 
 	reported sync.Map // name of a policy ► time of the last look
 }
 
-func (r *Reconciler) setupPolicies(ctx context.Context, mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &fleetv1.FleetRegistration{}, policyIndex, func(obj client.Object) []string {
-		if policy := obj.(*fleetv1.FleetRegistration).Spec.SelectedBy.Policy; policy != "" {
-			return []string{policy}
-		}
-		return nil
-	}); err != nil {
-		return fmt.Errorf("indexing FleetRegistrations by policy: %w", err)
-	}
-	policies := &policyReconciler{client: r.Client, endpoint: r.Endpoint, clock: r.Clock}
+// policyNameOf is the index of registrations by their policy, empty for the built-in one.
+func policyNameOf(obj client.Object) []string {
+	return []string{obj.(*fleetv1.FleetRegistration).Spec.SelectedBy.Policy}
+}
+
+func (r *Reconciler) setupPolicies(mgr ctrl.Manager) error {
+	policies := &policyReconciler{client: r.Client, endpoint: r.Endpoint, clock: r.Clock, manifests: r.Manifests}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("policy").
 		For(&fleetv1.FleetRegistrationPolicy{}).
@@ -123,6 +124,10 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, err
 	}
 	result := ctrl.Result{}
+	if ca := policy.Spec.ManagementCluster.CA; ca.ConfigMap.Name != "" || ca.Secret.Name != "" {
+		// What changes there changes status.revision, which brings the Clusters back.
+		result.RequeueAfter = changeInterval
+	}
 	if ready := meta.FindStatusCondition(status.Conditions, fleetv1.ReadyCondition); ready.Reason == fleetv1.CAUnavailableReason {
 		// When it turns up, the change of our status brings the Clusters back.
 		result.RequeueAfter = unwatchedInterval
@@ -137,14 +142,18 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 
 func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.FleetRegistrationPolicyStatus, error) {
 	list := &fleetv1.FleetRegistrationList{}
-	if err := r.client.List(ctx, list, client.MatchingFields{policyIndex: policy.Name}); err != nil {
+	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy, client.MatchingFields{policyIndex: policy.Name}); err != nil {
 		return fleetv1.FleetRegistrationPolicyStatus{}, fmt.Errorf("listing the registrations of FleetRegistrationPolicy %s: %w", policy.Name, err)
 	}
-	var ready int32
+	ready := 0
 	for i := range list.Items {
 		if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, fleetv1.ReadyCondition) {
 			ready++
 		}
+	}
+	wanted, problem, err := r.agent(ctx, policy)
+	if err != nil {
+		return fleetv1.FleetRegistrationPolicyStatus{}, err
 	}
 	condition := metav1.Condition{
 		Type: fleetv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: fleetv1.ReadyReason,
@@ -152,32 +161,49 @@ func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegi
 	}
 	if err := decide.ValidateSelectors(policy); err != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, fleetv1.PolicyInvalidReason, err.Error()
-	} else {
-		problem, err := r.problem(ctx, policy)
-		if err != nil {
-			return fleetv1.FleetRegistrationPolicyStatus{}, err
-		}
-		if problem != nil {
-			condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, problem.Reason, problem.Message
-		}
+	} else if problem != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, problem.Reason, problem.Message
 	}
 	status := *policy.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, condition)
-	status.Matched, status.Ready = ptr.To(int32(min(len(list.Items), 1<<30))), ptr.To(ready)
+	status.Matched, status.Ready = countOf(len(list.Items)), countOf(ready)
+	if problem == nil {
+		r.reportRollout(&status, decide.ProgressOf(policy.Spec.Rollout, list.Items, wanted))
+		status.Revision = decide.Settings(wanted)
+	}
 	return status, nil
 }
 
-// problem returns what keeps the agents of a policy from being made, or nil.
-func (r *policyReconciler) problem(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (*endpoint.Error, error) {
+// reportRollout puts how far a rollout is into the status of its policy.
+func (r *policyReconciler) reportRollout(status *fleetv1.FleetRegistrationPolicyStatus, progress decide.Progress) {
+	condition := metav1.Condition{
+		Type: fleetv1.RolledOutCondition, Status: metav1.ConditionFalse, Reason: progress.Reason, Message: progress.Message,
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	}
+	if progress.Done {
+		condition.Status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	status.Updated, status.Failed = countOf(progress.Updated), countOf(progress.Failed)
+}
+
+func countOf(n int) *int32 {
+	return ptr.To(int32(min(n, 1<<30))) //nolint:gosec // Not more than fits.
+}
+
+// agent resolves what the agents of a policy are made from, or says what keeps them from
+// being made.
+func (r *policyReconciler) agent(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.AgentSpec, *endpoint.Error, error) {
 	agent, err := r.endpoint.Resolve(ctx, policy.Spec.ManagementCluster)
+	agent.Manifests = r.manifests
 	var problem *endpoint.Error
 	switch {
 	case errors.As(err, &problem):
-		return problem, nil
+		return agent, problem, nil
 	case err != nil:
-		return nil, err
+		return agent, nil, err
 	case agent.Image == "":
-		return r.endpoint.ImageUnknown(), nil
+		return agent, r.endpoint.ImageUnknown(), nil
 	}
-	return nil, nil
+	return agent, nil, nil
 }

@@ -42,9 +42,12 @@ import (
 	capilabels "sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/cluster-api/util/labels/format"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -86,6 +89,9 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time.
 	Clock clock.PassiveClock
+	// Manifests is the version of the agent's manifests that this manager builds, see
+	// agent.Manifests.
+	Manifests string
 	// BuiltInPolicy says whether labelled Clusters join without a policy.
 	BuiltInPolicy bool
 	// Namespace is the only one that Clusters are looked for in. Empty means all.
@@ -96,25 +102,32 @@ type Reconciler struct {
 	badLabels sync.Map // UID of a Cluster ► what was reported about its label
 	created   sync.Map // key of a registration that the cache may not show yet
 	written   written.Versions
+	turns     turns
 }
 
 // SetupWithManager adds the controllers of Clusters and of policies to the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	for field, index := range map[string]client.IndexerFunc{policyIndex: policyNameOf, changingIndex: changingOf} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &fleetv1.FleetRegistration{}, field, index); err != nil {
+			return fmt.Errorf("indexing FleetRegistrations by %s: %w", field, err)
+		}
+	}
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(namespaceGVK)
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("selection").
 		For(&clusterv1.Cluster{}).
 		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.namespaceToClusters)).
-		Watches(&fleetv1.FleetRegistrationPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
+		Watches(&fleetv1.FleetRegistrationPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allClusters), builder.WithPredicates(concernsClusters())).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
 		// A registration has the name of its Cluster.
 		Watches(&fleetv1.FleetRegistration{}, &handler.EnqueueRequestForObject{}).
+		Watches(&fleetv1.FleetRegistration{}, r.passTurn()).
 		WithOptions(options).
 		Complete(r); err != nil {
 		return fmt.Errorf("setting up the selection controller: %w", err)
 	}
-	return r.setupPolicies(ctx, mgr)
+	return r.setupPolicies(mgr)
 }
 
 func (r *Reconciler) namespaceToClusters(ctx context.Context, obj client.Object) []reconcile.Request {
@@ -122,6 +135,23 @@ func (r *Reconciler) namespaceToClusters(ctx context.Context, obj client.Object)
 		return nil
 	}
 	return r.clusters(ctx, client.InNamespace(obj.GetName()))
+}
+
+// concernsClusters lets through what may change a Cluster's registration: the spec of a
+// policy, and what of its status says that there are other settings for agents.
+func concernsClusters() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*fleetv1.FleetRegistrationPolicy), e.ObjectNew.(*fleetv1.FleetRegistrationPolicy)
+		return before.Generation != after.Generation || before.Status.Revision != after.Status.Revision ||
+			readyReason(before) != readyReason(after)
+	}}
+}
+
+func readyReason(policy *fleetv1.FleetRegistrationPolicy) string {
+	if ready := meta.FindStatusCondition(policy.Status.Conditions, fleetv1.ReadyCondition); ready != nil {
+		return ready.Reason
+	}
+	return ""
 }
 
 func (r *Reconciler) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
@@ -178,13 +208,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case r.written.NewerThan(reg):
 		return ctrl.Result{}, nil
 	}
+	result := ctrl.Result{}
 	if selection.By != nil || decide.Moved(cluster, reg) {
-		if err := r.update(ctx, cluster, reg, selection); err != nil {
+		waits, err := r.update(ctx, cluster, reg, selection)
+		if err != nil {
 			return ctrl.Result{}, err
+		}
+		if waits {
+			result.RequeueAfter = turnInterval
 		}
 	}
 	if err := r.reportSelected(ctx, reg, selection); err != nil || !selection.OptsOut {
-		return ctrl.Result{}, err
+		return result, err
 	}
 	return ctrl.Result{}, r.optOut(ctx, cluster, reg)
 }
@@ -228,6 +263,7 @@ func (r *Reconciler) registration(ctx context.Context, key types.NamespacedName)
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
 	r.written.Forget(key)
+	r.turns.forget(key)
 	if _, ok := r.created.Load(key); !ok {
 		return nil, nil
 	}
@@ -345,36 +381,48 @@ func newID() string { return (rand.Text() + rand.Text())[:idLength] }
 
 func validID(id string) bool { return len(id) == idLength }
 
-// update brings the spec in line with the selection, and with this management cluster
-// where it comes from another one, selected or not.
-func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
+// update brings the spec in line with the selection, as far as it is the registration's
+// turn, and with this management cluster where it comes from another one, selected or not.
+// It tells whether its turn is still to come.
+func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration, selection decide.Selection) (waits bool, err error) {
+	wanted, complete, err := r.agent(ctx, selection)
+	if err != nil {
+		return false, err
+	}
+	moved := decide.Moved(cluster, reg)
+	if !complete && !moved {
+		found := wanted
+		wanted = *reg.Spec.Agent.DeepCopy()
+		fillIn(&wanted, found)
+	}
 	desired := reg.DeepCopy()
 	desired.Spec.ClusterUID = cluster.UID
 	if selection.By != nil {
 		desired.Spec.SelectedBy = *selection.By
 		takePolicy(&desired.Spec, selection)
 	}
-	if moved := decide.Moved(cluster, reg); moved || decide.TakesAgentSettings(&reg.Status) {
-		agent, complete, err := r.agent(ctx, selection)
-		if err != nil {
-			return err
-		}
-		if complete || moved {
-			desired.Spec.Agent = agent
-		} else {
-			fillIn(&desired.Spec.Agent, agent)
-		}
+
+	r.turns.mu.Lock()
+	defer r.turns.mu.Unlock()
+	if moved {
+		desired.Spec.Agent = wanted
+	} else {
+		waits, err = r.takeAgent(ctx, reg, desired, wanted, selection)
 	}
-	if equality.Semantic.DeepEqual(reg.Spec, desired.Spec) {
-		return nil
+	if err != nil || equality.Semantic.DeepEqual(reg.Spec, desired.Spec) {
+		return waits, err
 	}
 	patch := client.MergeFromWithOptions(reg, client.MergeFromWithOptimisticLock{})
+	given := !equality.Semantic.DeepEqual(reg.Spec.Agent, desired.Spec.Agent)
 	if err := r.Client.Patch(ctx, desired, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
-		return fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+		return waits, fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
 	desired.DeepCopyInto(reg)
 	r.written.Note(reg)
-	return nil
+	if given {
+		r.turns.give(reg)
+	}
+	return waits, nil
 }
 
 // fillIn takes of what was found only what the agent lacks: what was found once is
@@ -397,6 +445,7 @@ func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (age
 		source = selection.Policy.Spec.ManagementCluster
 	}
 	agent, err = r.Endpoint.Resolve(ctx, source)
+	agent.Manifests = r.Manifests
 	if problem := (*endpoint.Error)(nil); errors.As(err, &problem) {
 		return agent, false, nil
 	}

@@ -74,9 +74,8 @@ func newEnv(t *testing.T, objects ...client.Object) *env {
 	e := &env{events: events.NewFakeRecorder(100), clock: testclock.NewFakePassiveClock(epoch)}
 	e.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&fleetv1.FleetRegistration{}, &fleetv1.FleetRegistrationPolicy{}).
-		WithIndex(&fleetv1.FleetRegistration{}, policyIndex, func(obj client.Object) []string {
-			return []string{obj.(*fleetv1.FleetRegistration).Spec.SelectedBy.Policy}
-		}).Build()
+		WithIndex(&fleetv1.FleetRegistration{}, policyIndex, policyNameOf).
+		WithIndex(&fleetv1.FleetRegistration{}, changingIndex, changingOf).Build()
 	note := func(verb string, obj client.Object) {
 		e.writes = append(e.writes, fmt.Sprintf("%s %T", verb, obj))
 	}
@@ -649,7 +648,6 @@ func TestANamedPolicyTakesOver(t *testing.T) {
 func TestAgentSettings(t *testing.T) {
 	const changed = `{"apiServerURL": "https://new.example", "agentImage": "registry.example/agent:v2"}`
 	newAgent := fleetv1.AgentSpec{ManagementCluster: fleetv1.ManagementClusterEndpoint{Server: "https://new.example"}, Image: "registry.example/agent:v2"}
-	connected := with(condition(fleetv1.AgentConnectedCondition, metav1.ConditionTrue, fleetv1.AgentConnectedReason))
 	silent := with(condition(fleetv1.AgentConnectedCondition, metav1.ConditionFalse, fleetv1.AgentSilentReason))
 	agent := func(agent fleetv1.AgentSpec) func(*fleetv1.FleetRegistration) {
 		return func(reg *fleetv1.FleetRegistration) { reg.Spec.Agent = agent }
@@ -662,7 +660,6 @@ func TestAgentSettings(t *testing.T) {
 		config string
 		want   fleetv1.AgentSpec
 	}{
-		{"a connected agent keeps them", registered(connected), changed, goodAgent},
 		{"a silent agent takes them", registered(silent), changed, newAgent},
 		{"an agent that is not there yet takes them", registered(), changed, newAgent},
 		{"what was missing is filled in", registered(agent(fleetv1.AgentSpec{})), goodConfig, goodAgent},

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -43,6 +44,27 @@ func Revision(in Input) string {
 		contents = append(contents, must(ToUnstructured(obj)).Object)
 	}
 	return hash(contents)
+}
+
+// Manifests returns the version of what these builders make for every agent alike, for
+// AgentSpec.Manifests: it differs where another version of capi-fleet, or another folder
+// for the token, makes other objects of the same settings.
+func Manifests(tokenDir string) string {
+	const some = "some"
+	return Revision(Input{
+		RegistrationID:   some,
+		FleetCluster:     types.NamespacedName{Namespace: some, Name: some},
+		ClusterNamespace: some,
+		TokenDir:         tokenDir,
+		Agent: fleetv1.AgentSpec{
+			ManagementCluster:         fleetv1.ManagementClusterEndpoint{Server: some, CertificateAuthorityData: []byte(some)},
+			Image:                     some,
+			ImagePullPolicy:           some,
+			CheckinInterval:           metav1.Duration{Duration: 1},
+			GarbageCollectionInterval: metav1.Duration{Duration: 1},
+			Workers:                   fleetv1.AgentWorkers{BundleDeployment: 1, Drift: 1},
+		},
+	})
 }
 
 // podRevision returns a hash of what the agent reads only when it starts, and what

@@ -17,6 +17,8 @@ limitations under the License.
 package agent
 
 import (
+	"bytes"
+	"maps"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +62,18 @@ func Secret(in Input, token string) *corev1.Secret {
 
 // Token returns the token in an agent's Secret, empty where there is none.
 func Token(secret *corev1.Secret) string { return string(secret.Data[tokenKey]) }
+
+// Renewed returns the data of an agent's Secret with another token in both places, and
+// nothing else changed: what a pod that runs already can read.
+func Renewed(secret *corev1.Secret, token string) map[string][]byte {
+	data := map[string][]byte{kubeconfigKey: nil}
+	maps.Copy(data, secret.Data)
+	if old := data[tokenKey]; len(old) > 0 {
+		data[kubeconfigKey] = bytes.Replace(data[kubeconfigKey], old, []byte(token), 1)
+	}
+	data[tokenKey] = []byte(token)
+	return data
+}
 
 // kubeconfig returns the kubeconfig for the management cluster. The namespace of
 // its context is the one that the agent watches.

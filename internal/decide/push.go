@@ -18,9 +18,11 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -50,6 +52,9 @@ const (
 	CredentialDue PushReason = "CredentialDue"
 	// AgentSilent means that the heartbeat has not arrived for too long.
 	AgentSilent PushReason = "AgentSilent"
+	// HealthDue means that an agent which was changed has not checked in yet, or that its
+	// pod was not well, and that it is time to look again.
+	HealthDue PushReason = "HealthDue"
 	// VisitFailed means that the last visit failed, and that what called for it is over:
 	// what it found would stand until the next one.
 	VisitFailed PushReason = "VisitFailed"
@@ -75,6 +80,9 @@ type PushInput struct {
 	// AccountUID is the UID of the agent's service account; empty means that it is not
 	// known.
 	AccountUID types.UID
+	// NextCheck is when the health of an agent that was changed, or was not well, is looked
+	// at again. Zero means at once.
+	NextCheck time.Time
 	// ResyncInterval is the time between two looks at the agent's objects; zero means
 	// that nothing but a cause leads to one.
 	ResyncInterval time.Duration
@@ -92,6 +100,7 @@ var pushChecks = []struct {
 	{CredentialDue, func(in PushInput) bool { return !in.Now.Before(in.renewTime()) }},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
 	{VisitFailed, PushInput.visitFailed},
+	{HealthDue, func(in PushInput) bool { return in.watchesHealth() && !in.Now.Before(in.NextCheck) }},
 	{ResyncDue, func(in PushInput) bool { return in.ResyncInterval > 0 && !in.Now.Before(in.resyncTime()) }},
 }
 
@@ -127,13 +136,38 @@ func NextPush(in PushInput) time.Time {
 	if in.ResyncInterval > 0 && in.resyncTime().Before(next) {
 		next = in.resyncTime()
 	}
+	if in.watchesHealth() && in.NextCheck.Before(next) {
+		next = in.NextCheck
+	}
 	return next
 }
 
 func (in PushInput) visitFailed() bool {
 	conditions := in.Status.Conditions
 	return meta.IsStatusConditionFalse(conditions, fleetv1.WorkloadReachableCondition) ||
-		meta.IsStatusConditionFalse(conditions, fleetv1.AgentDeployedCondition)
+		meta.IsStatusConditionFalse(conditions, fleetv1.AgentDeployedCondition) && !Unwell(conditions)
+}
+
+func (in PushInput) watchesHealth() bool {
+	return !in.Status.Agent.UpdatedTime.IsZero() || Unwell(in.Status.Conditions)
+}
+
+// unwell are the reasons of AgentDeployed for objects that are in place and a pod that is
+// not well.
+var unwell = []string{
+	fleetv1.AgentPodRejectedReason,
+	fleetv1.AgentUnschedulableReason,
+	fleetv1.AgentImagePullFailedReason,
+	fleetv1.AgentStartFailedReason,
+	fleetv1.AgentCrashLoopingReason,
+	fleetv1.AgentNotAvailableReason,
+}
+
+// Unwell tells whether the agent's objects are in place and its pod was not well when it
+// was last looked at.
+func Unwell(conditions []metav1.Condition) bool {
+	deployed := meta.FindStatusCondition(conditions, fleetv1.AgentDeployedCondition)
+	return deployed != nil && slices.Contains(unwell, deployed.Reason)
 }
 
 func (in PushInput) accountReplaced() bool {

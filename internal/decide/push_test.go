@@ -58,6 +58,14 @@ func TestPushFindsTheReason(t *testing.T) {
 		in.LastSeen = in.Now.Add(-time.Hour)
 		in.Status.Agent.PushedTime.Time = in.Now.Add(-time.Hour)
 	}
+	deployed := func(reason string) func(*PushInput) {
+		return func(in *PushInput) {
+			in.Status.Conditions = []metav1.Condition{{Type: fleetv1.AgentDeployedCondition, Status: metav1.ConditionFalse, Reason: reason}}
+		}
+	}
+	unwell := deployed(fleetv1.AgentCrashLoopingReason)
+	updated := func(in *PushInput) { in.Status.Agent.UpdatedTime = metav1.NewTime(in.Now) }
+	looked := func(in *PushInput) { in.NextCheck = in.Now.Add(time.Second) }
 	type changes = []func(*PushInput)
 	for _, tt := range []struct {
 		name    string
@@ -77,6 +85,12 @@ func TestPushFindsTheReason(t *testing.T) {
 		{"resync due, and silent", changes{silent, func(in *PushInput) { in.ResyncInterval = time.Minute }}, AgentSilent},
 		{"no credential known", changes{func(in *PushInput) { in.Status.Credential = fleetv1.CredentialStatus{} }}, CredentialDue},
 		{"silent", changes{silent}, AgentSilent},
+		{"changed", changes{updated}, HealthDue},
+		{"changed and looked at a moment ago", changes{updated, looked}, ""},
+		{"not well", changes{unwell}, HealthDue},
+		{"not well, and looked at a moment ago", changes{unwell, looked}, ""},
+		{"not well, and silent", changes{unwell, silent}, AgentSilent},
+		{"refused", changes{deployed(fleetv1.ObjectRejectedReason), looked}, VisitFailed},
 		{"all at once", changes{silent, due, revised, replaced, never}, NotDeployed},
 		{"all but the first", changes{silent, due, revised, replaced}, NamespaceReplaced},
 		{"the last three", changes{silent, due, revised}, RevisionChanged},

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -203,12 +202,6 @@ func selects(selector *metav1.LabelSelector, set map[string]string, omitted bool
 func ValidateSelectors(policy *fleetv1.FleetRegistrationPolicy) error {
 	_, err := matches(policy, SelectionInput{}, optInLabel{})
 	return err
-}
-
-// TakesAgentSettings tells whether a registration takes new settings of the agent
-// at once. They restart the agent, so one that is connected keeps what it has.
-func TakesAgentSettings(status *fleetv1.FleetRegistrationStatus) bool {
-	return !meta.IsStatusConditionTrue(status.Conditions, fleetv1.AgentConnectedCondition)
 }
 
 // byPrecedence returns the policies with the one that wins first.

@@ -258,20 +258,6 @@ func TestValidateSelectors(t *testing.T) {
 	g.Expect(ValidateSelectors(&badNamespace)).To(MatchError(ContainSubstring("spec.namespaceSelector")))
 }
 
-func TestOnlyAConnectedAgentKeepsItsSettings(t *testing.T) {
-	for _, tt := range []struct {
-		conditions []metav1.Condition
-		takes      bool
-	}{
-		{nil, true},
-		{[]metav1.Condition{{Type: fleetv1.AgentConnectedCondition, Status: metav1.ConditionFalse}}, true},
-		{[]metav1.Condition{{Type: fleetv1.AgentConnectedCondition, Status: metav1.ConditionTrue}}, false},
-		{[]metav1.Condition{{Type: fleetv1.AgentDeployedCondition, Status: metav1.ConditionTrue}}, true},
-	} {
-		NewWithT(t).Expect(TakesAgentSettings(&fleetv1.FleetRegistrationStatus{Conditions: tt.conditions})).To(Equal(tt.takes), "%v", tt.conditions)
-	}
-}
-
 func TestDeparture(t *testing.T) {
 	uninstall := fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall, Agent: fleetv1.AgentKeep}
 	orphan := fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsOrphan, Agent: fleetv1.AgentRemove}

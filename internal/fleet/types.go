@@ -109,6 +109,19 @@ type ClusterStatus struct {
 
 	// Agent is written by the agent's heartbeat.
 	Agent AgentStatus `json:"agent,omitempty"`
+
+	// Conditions are Fleet's.
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// ReadyCondition of a Cluster says whether all that Fleet deploys there is ready. It is
+// True where that is nothing.
+const ReadyCondition = "Ready"
+
+// Condition is one of Fleet's conditions.
+type Condition struct {
+	Type   string                 `json:"type"`
+	Status metav1.ConditionStatus `json:"status"`
 }
 
 // AgentStatus is the agent's heartbeat.

@@ -48,7 +48,8 @@ var fields = map[string]map[string]string{
 		"status.agent":           "object",
 		"status.agent.lastSeen":  "string",
 		"status.agent.namespace": "string",
-		"status.namespace":       "string",
+		"status.conditions":      "array", "status.conditions[].status": "string", "status.conditions[].type": "string",
+		"status.namespace": "string",
 	},
 	"Bundle": {
 		"spec":                           "object",

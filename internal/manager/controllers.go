@@ -19,6 +19,8 @@ package manager
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -30,6 +32,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/controllers/orphan"
 	"github.com/capi-fleet/capi-fleet/controllers/registration"
 	"github.com/capi-fleet/capi-fleet/controllers/selection"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 	"github.com/capi-fleet/capi-fleet/internal/token"
@@ -45,17 +48,19 @@ const orphanGrace = 30 * time.Second
 // the manager.
 func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
 	c, live, now := mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}
+	manifests := agent.Manifests(opts.AgentTokenDir)
 	selectionController := &selection.Reconciler{
 		Client:    c,
 		APIReader: live,
 		Endpoint: &endpoint.Resolver{
-			Reader:           configReader{cached: c, live: live, managerNamespace: opts.ManagerNamespace},
+			Reader:           &configReader{cached: c, live: live, managerNamespace: opts.ManagerNamespace, clock: now},
 			ManagerNamespace: opts.ManagerNamespace,
 			FleetNamespace:   opts.FleetNamespace,
 			Defaults:         endpoint.AgentDefaults{Image: opts.AgentImage, CheckinInterval: opts.AgentCheckinInterval},
 		},
 		Recorder:      mgr.GetEventRecorder(managerName),
 		Clock:         now,
+		Manifests:     manifests,
 		BuiltInPolicy: opts.BuiltInPolicy,
 		Namespace:     opts.Namespace,
 		WatchFilter:   opts.WatchFilter,
@@ -81,6 +86,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 		Clock:          now,
 		ResyncInterval: opts.WorkloadResyncInterval,
 		TokenDir:       opts.AgentTokenDir,
+		Manifests:      manifests,
 		WatchFilter:    opts.WatchFilter,
 	}
 	if err := registrationController.SetupWithManager(ctx, mgr, concurrency(opts.RegistrationConcurrency)); err != nil {
@@ -105,21 +111,50 @@ func concurrency(n int) controller.Options {
 
 // configReader reads what policies name in the manager's namespace from the API
 // server, which no cache holds, and the ConfigMaps of Fleet and of the cluster
-// from the cache that watches them.
+// from the cache that watches them. It is read for every Cluster, so what came from the
+// API server counts for a second.
 type configReader struct {
 	cached, live     client.Reader
 	managerNamespace string
+	clock            clock.PassiveClock
+
+	mu     sync.Mutex
+	recent map[string]recentRead // by type and key
 }
 
+type recentRead struct {
+	object client.Object
+	time   time.Time
+}
+
+// recentInterval is how long a read counts.
+const recentInterval = time.Second
+
 // Get implements client.Reader.
-func (r configReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if key.Namespace == r.managerNamespace {
-		return r.live.Get(ctx, key, obj, opts...)
+func (r *configReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if key.Namespace != r.managerNamespace {
+		return r.cached.Get(ctx, key, obj, opts...)
 	}
-	return r.cached.Get(ctx, key, obj, opts...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, now := fmt.Sprintf("%T %s", obj, key), r.clock.Now()
+	if read, ok := r.recent[name]; ok && now.Sub(read.time) < recentInterval {
+		// Both are of the type that is in the name.
+		reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(read.object.DeepCopyObject()).Elem())
+		return nil
+	}
+	delete(r.recent, name)
+	if err := r.live.Get(ctx, key, obj, opts...); err != nil {
+		return err
+	}
+	if r.recent == nil {
+		r.recent = map[string]recentRead{}
+	}
+	r.recent[name] = recentRead{obj.DeepCopyObject().(client.Object), now}
+	return nil
 }
 
 // List implements client.Reader.
-func (r configReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (r *configReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return r.cached.List(ctx, list, opts...)
 }

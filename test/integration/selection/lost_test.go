@@ -140,6 +140,7 @@ func TestANamedPolicyTakesOverARegistrationOfTheBuiltInOne(t *testing.T) {
 
 	create(t, policy(namespace, namespace, func(spec *fleetv1.FleetRegistrationPolicySpec) {
 		spec.ManagementCluster.Server = "https://elsewhere.example"
+		spec.Rollout.Paused = true
 	}))
 	g.Eventually(func() string { return registrationOf(t, w).Spec.SelectedBy.Policy }).
 		WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Equal(namespace))
@@ -149,7 +150,7 @@ func TestANamedPolicyTakesOverARegistrationOfTheBuiltInOne(t *testing.T) {
 	want := before
 	want.Registration = before.Registration.DeepCopy()
 	want.Registration.Spec.SelectedBy.Policy = namespace
-	g.Expect(stateOf(t, w)).To(BeComparableTo(want), "the agent is connected, so it keeps what it has")
+	g.Expect(stateOf(t, w)).To(BeComparableTo(want), "the rollout is paused, so an agent that is connected keeps what it has")
 }
 
 func TestThePolicyOfTheHighestPriorityWinsAndThenTheOlder(t *testing.T) {

@@ -91,6 +91,8 @@ func TestNothingIsWrittenForAPausedRegistrationUntilItGoesOn(t *testing.T) {
 		create(t, policy(c.namespace, c.namespace, func(spec *fleetv1.FleetRegistrationPolicySpec) {
 			spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "edge"}}
 			spec.ManagementCluster.Server = "https://elsewhere.example"
+			// Agents could not come back from there.
+			spec.Rollout.Paused = true
 		}))
 		setLabel(t, clusterOf(w), "tier", "edge")
 	}

@@ -425,6 +425,16 @@ func (w *Workload) AgentStarts() []AgentStart {
 	return w.kubelet.agentStarts()
 }
 
+// SetUnpullable has the nodes fail to pull these images, and no others. Pods that have one
+// of them go on. It does nothing without a kubelet loop.
+func (w *Workload) SetUnpullable(images ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kubelet != nil {
+		w.kubelet.setUnpullable(images)
+	}
+}
+
 func (w *Workload) kubeconfigMeta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: w.Namespace,

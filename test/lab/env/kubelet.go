@@ -79,7 +79,9 @@ type AgentFunc func(ctx context.Context, spec AgentSpec) error
 // and finishes deleted namespaces.
 //
 // A pod is replaced as with strategy Recreate, whatever the Deployment says: the
-// agent ends before its pod goes, and the next starts after that.
+// agent ends before its pod goes, and the next starts after that. Only where the new image
+// cannot be pulled, and the Deployment does not ask for Recreate, does the old agent go on
+// beside the pod that waits.
 type kubelet struct {
 	client client.WithWatch
 	volume *volumes
@@ -93,14 +95,24 @@ type kubelet struct {
 
 	changed trigger
 	running *runningAgent // only for the loop
+	pending *pendingPod   // only for the loop
 
-	mu     sync.Mutex
-	starts []AgentStart
+	mu         sync.Mutex
+	starts     []AgentStart
+	unpullable map[string]bool
+}
+
+// pendingPod is a pod whose image cannot be pulled.
+type pendingPod struct {
+	pod      client.ObjectKey
+	template string
 }
 
 // runningAgent is an agent and the pod that it runs for.
 type runningAgent struct {
 	pod      client.ObjectKey
+	spec     *corev1.PodSpec
+	since    metav1.Time
 	template string
 	owner    *appsv1.Deployment
 	cancel   context.CancelFunc
@@ -155,19 +167,29 @@ func (k *kubelet) keepAgent(ctx context.Context) error {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 
-	if k.running != nil && (k.running.template != template || k.running.owner.UID != deployment.GetUID() || !alive(pods.Items, k.running.pod)) {
+	blocked := template != "" && k.cannotPull(deployment) && (k.running == nil || k.running.template != template)
+	goesOn := blocked && deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
+	if k.running != nil && (k.running.template != template && !goesOn || k.running.owner.UID != deployment.GetUID() || !alive(pods.Items, k.running.pod)) {
 		k.running.stop()
 		k.running = nil
 	}
 	if k.running == nil {
 		k.volume.unmountAll()
 	}
+	if k.pending != nil && (!blocked || k.pending.template != template || !alive(pods.Items, k.pending.pod)) {
+		k.pending = nil
+	}
 	if err := k.removePods(ctx, pods.Items); err != nil {
 		return err
 	}
 
 	var errs []error
-	if template != "" {
+	switch {
+	case blocked && k.running != nil:
+		errs = append(errs, k.volume.mount(ctx, k.client, k.spec.Namespace, k.running.spec), k.pend(ctx, deployment, template))
+	case blocked:
+		errs = append(errs, k.pend(ctx, deployment, template))
+	case template != "":
 		if err := k.volume.mount(ctx, k.client, k.spec.Namespace, &deployment.Spec.Template.Spec); err != nil {
 			errs = append(errs, err)
 		} else if k.running == nil {
@@ -178,9 +200,55 @@ func (k *kubelet) keepAgent(ctx context.Context) error {
 		errs = append(errs, k.writePodStatus(ctx))
 	}
 	if deployment != nil {
-		errs = append(errs, k.writeDeploymentStatus(ctx, deployment), k.finishForeground(ctx, deployment))
+		errs = append(errs, k.writeDeploymentStatus(ctx, deployment, template), k.finishForeground(ctx, deployment))
 	}
 	return errors.Join(errs...)
+}
+
+// setUnpullable has pods of these images, and of no others, wait for their image.
+func (k *kubelet) setUnpullable(images []string) {
+	k.mu.Lock()
+	k.unpullable = map[string]bool{}
+	for _, image := range images {
+		k.unpullable[image] = true
+	}
+	k.mu.Unlock()
+	k.changed.fire()
+}
+
+func (k *kubelet) cannotPull(deployment *appsv1.Deployment) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if k.unpullable[container.Image] {
+			return true
+		}
+	}
+	return false
+}
+
+// pend makes a pod that waits for its image.
+func (k *kubelet) pend(ctx context.Context, deployment *appsv1.Deployment, template string) error {
+	if k.pending != nil {
+		return nil
+	}
+	pod, err := k.createPod(ctx, deployment, template)
+	if err != nil {
+		return err
+	}
+	k.pending = &pendingPod{client.ObjectKeyFromObject(pod), template}
+	pod.Status.Phase = corev1.PodPending
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
+	for _, container := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}},
+		})
+	}
+	if err := k.client.Status().Update(ctx, pod); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the status of pod %s: %w", pod.Name, err)
+	}
+	return nil
 }
 
 // deployment returns the agent's Deployment, nil where there is none.
@@ -224,12 +292,13 @@ func alive(pods []corev1.Pod, key client.ObjectKey) bool {
 	return false
 }
 
-// removePods deletes every pod of an agent but that of the running one, at once, as
-// a kubelet does when the containers of a pod have ended.
+// removePods deletes every pod of an agent but that of the running one and the one that
+// waits, at once, as a kubelet does when the containers of a pod have ended.
 func (k *kubelet) removePods(ctx context.Context, pods []corev1.Pod) error {
 	for i := range pods {
 		pod := &pods[i]
-		if k.running != nil && client.ObjectKeyFromObject(pod) == k.running.pod {
+		key := client.ObjectKeyFromObject(pod)
+		if k.running != nil && key == k.running.pod || k.pending != nil && key == k.pending.pod {
 			continue
 		}
 		if err := k.client.Delete(ctx, pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
@@ -239,8 +308,7 @@ func (k *kubelet) removePods(ctx context.Context, pods []corev1.Pod) error {
 	return nil
 }
 
-// start makes a pod and runs the agent for it, again whenever it ends by itself.
-func (k *kubelet) start(ctx context.Context, deployment *appsv1.Deployment, template string) error {
+func (k *kubelet) createPod(ctx context.Context, deployment *appsv1.Deployment, template string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: agentName + "-" + template + "-",
@@ -252,15 +320,24 @@ func (k *kubelet) start(ctx context.Context, deployment *appsv1.Deployment, temp
 	}
 	pod.Spec.NodeName = "lab"
 	if err := controllerutil.SetControllerReference(deployment, pod, k.client.Scheme()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := k.client.Create(ctx, pod); err != nil {
-		return fmt.Errorf("creating the agent's pod: %w", err)
+		return nil, fmt.Errorf("creating the agent's pod: %w", err)
+	}
+	return pod, nil
+}
+
+// start makes a pod and runs the agent for it, again whenever it ends by itself.
+func (k *kubelet) start(ctx context.Context, deployment *appsv1.Deployment, template string) error {
+	pod, err := k.createPod(ctx, deployment, template)
+	if err != nil {
+		return err
 	}
 
 	agentCtx, cancel := context.WithCancel(ctx)
 	agent := &runningAgent{
-		pod: client.ObjectKeyFromObject(pod), template: template, owner: deployment,
+		pod: client.ObjectKeyFromObject(pod), spec: &pod.Spec, since: pod.CreationTimestamp, template: template, owner: deployment,
 		cancel: cancel, done: make(chan struct{}),
 	}
 	spec := k.spec
@@ -350,18 +427,29 @@ func (k *kubelet) writePodStatus(ctx context.Context) error {
 	return nil
 }
 
-func (k *kubelet) writeDeploymentStatus(ctx context.Context, deployment *appsv1.Deployment) error {
-	replicas, available := int32(0), corev1.ConditionFalse
-	if k.running != nil {
-		replicas, available = 1, corev1.ConditionTrue
-	}
+// writeDeploymentStatus writes what kube-controller-manager would.
+func (k *kubelet) writeDeploymentStatus(ctx context.Context, deployment *appsv1.Deployment, template string) error {
 	before := deployment.Status.DeepCopy()
 	status := &deployment.Status
 	status.ObservedGeneration = deployment.Generation
-	status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.AvailableReplicas = replicas, replicas, replicas, replicas
-	status.UnavailableReplicas = ptr.Deref(deployment.Spec.Replicas, 1) - replicas
+	status.Replicas, status.UpdatedReplicas, status.AvailableReplicas = 0, 0, 0
+	available := corev1.ConditionFalse
+	progressing := appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated", LastUpdateTime: metav1.Now()}
+	if k.running != nil {
+		status.Replicas, status.AvailableReplicas, available = 1, 1, corev1.ConditionTrue
+		if k.running.template == template {
+			status.UpdatedReplicas = 1
+			progressing.Reason, progressing.LastUpdateTime = "NewReplicaSetAvailable", k.running.since
+		}
+	}
+	if k.pending != nil {
+		status.Replicas++
+		status.UpdatedReplicas = 1
+	}
+	status.ReadyReplicas = status.AvailableReplicas
+	status.UnavailableReplicas = max(ptr.Deref(deployment.Spec.Replicas, 1), status.Replicas) - status.AvailableReplicas
 	setCondition(status, appsv1.DeploymentAvailable, available, "MinimumReplicasAvailable", "MinimumReplicasUnavailable")
-	setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable", "")
+	setProgressing(status, progressing)
 	if equality.Semantic.DeepEqual(before, status) {
 		return nil
 	}
@@ -384,6 +472,24 @@ func setCondition(status *appsv1.DeploymentStatus, kind appsv1.DeploymentConditi
 		}
 		if status.Conditions[i].Status != value {
 			status.Conditions[i] = condition
+		}
+		return
+	}
+	status.Conditions = append(status.Conditions, condition)
+}
+
+// setProgressing replaces the condition where its reason changes, or where it is about
+// another pod.
+func setProgressing(status *appsv1.DeploymentStatus, condition appsv1.DeploymentCondition) {
+	condition.LastTransitionTime = condition.LastUpdateTime
+	for i := range status.Conditions {
+		was := &status.Conditions[i]
+		if was.Type != condition.Type {
+			continue
+		}
+		condition.LastTransitionTime = was.LastTransitionTime
+		if was.Reason != condition.Reason || condition.Reason == "NewReplicaSetAvailable" && was.LastUpdateTime.Before(&condition.LastUpdateTime) {
+			*was = condition
 		}
 		return
 	}
