@@ -55,7 +55,8 @@ const (
 	// in status.namespaceUID, lets it take over an agent of another registration: one
 	// that is gone (ForeignAgent), that of the management cluster from which it was
 	// taken over before (MovedAway), or one that has registered the same workload cluster
-	// (AlreadyRegistered). It never lets releases be uninstalled.
+	// (AlreadyRegistered). It never lets releases be uninstalled, and is taken off once it
+	// was used.
 	TakeOverAnnotation = KeyPrefix + "take-over"
 
 	// OrphanLabel is "true" on a Fleet Cluster of ours whose FleetRegistration is gone,

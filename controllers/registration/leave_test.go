@@ -443,6 +443,59 @@ func TestWhatAnotherManagementClusterTookIsTakenBackOnlyIfAPersonSaysSo(t *testi
 	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+
+	l.reconcile(t)
+	g.Expect(l.registration(t).Annotations).NotTo(HaveKey(fleetv1.TakeOverAnnotation), "it counts once")
+}
+
+func TestAnAgentThatAnotherManagementClusterTookOverIsNotRemovedWithTheCopyOfTheCluster(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *life){
+		"Cluster deleted": func(t *testing.T, l *life) {
+			g := NewWithT(t)
+			g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+		},
+		"opted out": func(t *testing.T, l *life) { l.optOut(t, optedOut, fleetv1.DeletionSpec{}) },
+		"opted out, and uninstalled": func(t *testing.T, l *life) {
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			secret := &corev1.Secret{}
+			l.has(t, secret)
+			secret.Annotations[fleetv1.NamespaceUIDAnnotation] = "of-another-management-cluster"
+			g.Expect(l.client.Update(t.Context(), secret)).To(Succeed())
+			writes := len(l.workload.Writes())
+
+			end(t, l)
+			l.once(t)
+			l.pass(6 * time.Minute)
+			l.once(t)
+
+			g.Expect(l.workload.Writes()).To(HaveLen(writes))
+		})
+	}
+}
+
+func TestWhatWasMovedHereWaitsForItsSettingsOfThisManagementCluster(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	reg := l.registration(t)
+	reg.Spec.ClusterUID = "uid-on-another-management-cluster"
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.workload.Requests()).To(BeEmpty())
+	g.Expect(isTrue(l.registration(t), fleetv1.FleetClusterReadyCondition)).To(BeTrue(), "what leads to no other management cluster goes on")
+
+	reg = l.registration(t)
+	reg.Spec.ClusterUID = livingCluster().UID
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
 }
 
 func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *testing.T) {
@@ -463,4 +516,10 @@ func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *
 	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+
+	l.reconcile(t)
+	g.Expect(l.registration(t).Annotations).To(BeEmpty())
+	l.pass(40 * time.Hour)
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "it stays the holder")
 }

@@ -58,6 +58,11 @@ const (
 // reconcileAgent visits the workload cluster if there is a reason to.
 func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result, error) {
 	reg := s.registration
+	if decide.Moved(s.cluster, reg) {
+		// What the agent would be made from leads to another management cluster. The
+		// selection controller finds it out anew, which brings us back.
+		return ctrl.Result{}, nil
+	}
 	switch {
 	case reg.Spec.Agent.ManagementCluster.Server == "":
 		s.agentDeployed = &finding{reason: fleetv1.ManagementClusterUnknownReason, message: managementClusterUnknown(reg)}
@@ -77,6 +82,9 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 	push := r.pushInput(s, agent.Revision(input))
 	why := decide.Push(push)
 	if why == "" {
+		if err := r.endTakeOver(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
 		return sooner(ctrl.Result{}, decide.NextPush(push).Sub(s.now)), nil
 	}
 	if wait := s.attempt.wait(hint(s), s.now); wait > 0 {

@@ -142,7 +142,7 @@ func (r *Reconciler) removeAgent(ctx context.Context, s *scope) {
 		return
 	}
 	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
-		return removeAgent(ctx, workload, s.registration.Spec.RegistrationID)
+		return removeAgent(ctx, workload, s.registration)
 	})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)

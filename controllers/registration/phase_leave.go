@@ -134,7 +134,7 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 		if err != nil {
 			return err
 		}
-		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByOther {
+		if there.holder(s.registration.Spec.RegistrationID) != agent.HeldByNobody && !there.belongsTo(s.registration) {
 			// What we see is not ours, and ours may still run.
 			stopped = never
 			return nil
@@ -142,7 +142,7 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 		if stopped, err = stop(ctx, workload, there); err != nil || !stopped {
 			return err
 		}
-		return discard(ctx, workload, s.registration.Spec.RegistrationID, what)
+		return discard(ctx, workload, s.registration, what)
 	})
 	switch {
 	case never, stopped && err == nil:
@@ -190,12 +190,15 @@ func stop(ctx context.Context, workload *remote.Client, there presentAgent) (sto
 	return len(pods.Items) == 0, nil
 }
 
-// discard takes the objects of an agent that is done away, or only its credential.
-func discard(ctx context.Context, workload *remote.Client, registrationID string, what fleetv1.AgentDeletion) error {
+// discard takes the objects of an agent that is done away, or only its credentials.
+func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, what fleetv1.AgentDeletion) error {
 	if what == fleetv1.AgentKeep {
+		if err := removePullSecrets(ctx, workload, reg.Spec.RegistrationID, nil); err != nil {
+			return err
+		}
 		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
 	}
-	return removeAgent(ctx, workload, registrationID)
+	return removeAgent(ctx, workload, reg)
 }
 
 // uninstalled takes the agent away once everything that it deployed is uninstalled. It
@@ -205,7 +208,7 @@ func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.Age
 	left := 0
 	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
 		there, err := readAgent(ctx, workload)
-		if err != nil || there.holder(s.registration.Spec.RegistrationID) != agent.HeldByUs {
+		if err != nil || !there.belongsTo(s.registration) {
 			return err
 		}
 		releases, err := fleetReleases(ctx, workload)
@@ -221,7 +224,7 @@ func (r *Reconciler) uninstalled(ctx context.Context, s *scope, what fleetv1.Age
 				return err
 			}
 		}
-		return discard(ctx, workload, s.registration.Spec.RegistrationID, what)
+		return discard(ctx, workload, s.registration, what)
 	})
 	switch {
 	case err != nil:

@@ -64,11 +64,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
-	if err := r.mayRegister(ctx, s, workload, systemUID); err != nil {
-		return false, err
-	}
 	there, err := readAgent(ctx, workload)
 	if err != nil {
+		return false, err
+	}
+	if err := r.mayRegister(ctx, s, workload, systemUID, there); err != nil {
 		return false, err
 	}
 	if err := r.mayReplace(ctx, s, workload, there); err != nil {
@@ -78,10 +78,18 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
-	wrote, note, err := write(ctx, workload, input, agent.Secret(input, value), there)
+	pullSecrets, missing, err := r.pullSecrets(ctx, input)
+	if err != nil {
+		return false, err
+	}
+	wrote, note, err := write(ctx, workload, input, agent.Secret(input, value), pullSecrets, there)
 	if err != nil {
 		return wrote, err
 	}
+	if note != "" && missing != "" {
+		note += ". "
+	}
+	note += missing
 
 	status := &s.registration.Status
 	status.Workload.SystemNamespaceUID = systemUID
@@ -131,6 +139,12 @@ func (p presentAgent) pointedAt() types.UID {
 	return types.UID(p.secret.Annotations[fleetv1.NamespaceUIDAnnotation])
 }
 
+// belongsTo tells whether the agent is the registration's, and works for it: one that
+// another management cluster took over bears the same ID.
+func (p presentAgent) belongsTo(reg *fleetv1.FleetRegistration) bool {
+	return p.holder(reg.Spec.RegistrationID) == agent.HeldByUs && (p.secret == nil || p.pointedAt() == reg.Status.NamespaceUID)
+}
+
 // credential returns a token for the agent and its description: the token that the
 // agent has for as long as it is good, and else a new one, which is tried before anyone
 // gets it.
@@ -172,7 +186,7 @@ func (r *Reconciler) credential(ctx context.Context, s *scope, there presentAgen
 // it is good for some time yet. The Secret knows it even where the status is empty.
 func (r *Reconciler) presentToken(s *scope, there presentAgent) (string, fleetv1.CredentialStatus) {
 	status := &s.registration.Status
-	if there.secret == nil || !agent.Ours(there.secret, s.registration.Spec.RegistrationID) || there.pointedAt() != status.NamespaceUID {
+	if there.secret == nil || !there.belongsTo(s.registration) {
 		return "", fleetv1.CredentialStatus{}
 	}
 	value := agent.Token(there.secret)
@@ -215,9 +229,9 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 	}
 }
 
-// mayRegister refuses a workload cluster that is the management cluster or is
-// registered already. An empty UID is not known and equal to none.
-func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID) error {
+// mayRegister refuses a workload cluster that is the management cluster, or one without
+// our agent that is registered already. An empty UID is not known and equal to none.
+func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
 	if systemUID == "" {
 		return nil
 	}
@@ -228,12 +242,14 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 	if systemUID == own {
 		// Cluster API was moved into the cluster that it had made, where our agent still
 		// runs: Fleet has one of its own for the management cluster.
-		if err := removeAgent(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
-			return err
+		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByUs {
+			if err := removeAll(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
+				return err
+			}
 		}
 		return &refusal{fleetv1.SelfManagedReason, "The workload cluster is the management cluster itself; use Fleet's local cluster for it"}
 	}
-	if takesOver(s.registration) {
+	if takesOver(s.registration) || there.secret != nil && there.belongsTo(s.registration) {
 		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}
@@ -254,6 +270,23 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 func takesOver(reg *fleetv1.FleetRegistration) bool {
 	uid := reg.Annotations[fleetv1.TakeOverAnnotation]
 	return uid != "" && types.UID(uid) == reg.Status.NamespaceUID
+}
+
+// endTakeOver takes the permission away once it was used: taking over again, from whoever
+// took over in between, needs another one.
+func (r *Reconciler) endTakeOver(ctx context.Context, s *scope) error {
+	reg := s.registration
+	if !takesOver(reg) || reg.Status.Agent.NamespaceUID != reg.Status.NamespaceUID {
+		return nil
+	}
+	before := reg.DeepCopy()
+	delete(reg.Annotations, fleetv1.TakeOverAnnotation)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("taking annotation %s off FleetRegistration %s: %w", fleetv1.TakeOverAnnotation, client.ObjectKeyFromObject(reg), err)
+	}
+	r.written.Note(reg)
+	return nil
 }
 
 func takeOverHint(reg *fleetv1.FleetRegistration) string {
@@ -371,7 +404,7 @@ func some(names []string) string {
 // write writes those of the agent's objects that differ from what is there, the Secret
 // right after its namespace: whoever creates it holds the workload cluster. It tells
 // whether it wrote any, and returns a note on what the cluster does not serve.
-func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, there presentAgent) (wrote bool, note string, err error) {
+func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, pullSecrets []*corev1.Secret, there presentAgent) (wrote bool, note string, err error) {
 	// Where there was nothing yet, there is nothing to compare with.
 	compare := there.secret != nil || there.deployment != nil
 	for i, obj := range agent.Objects(input) {
@@ -388,6 +421,11 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 			continue
 		}
 		applied, err = writeSecret(ctx, workload, credential, there.secret)
+		wrote = wrote || applied
+		if err != nil {
+			return wrote, "", err
+		}
+		applied, err = writePullSecrets(ctx, workload, input, pullSecrets, there)
 		wrote = wrote || applied
 		if err != nil {
 			return wrote, "", err
@@ -419,6 +457,12 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, comp
 		}
 		if found && agent.Contains(live.Object, desired.Object) {
 			return false, nil
+		}
+		if first := agent.Before(live, desired); first != nil {
+			if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(first),
+				client.FieldOwner(upstream.FieldOwner), client.ForceOwnership); err != nil {
+				return false, rejected(obj, err)
+			}
 		}
 	}
 	err = workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired),
@@ -454,14 +498,18 @@ func notServed(err error) bool {
 		remote.Classify(err).Reason == fleetv1.NotKubernetesReason
 }
 
-// removeAgent removes our agent's objects. It leaves alone an agent that is not
-// ours.
-func removeAgent(ctx context.Context, workload *remote.Client, registrationID string) error {
+// removeAgent removes the registration's agent. It leaves alone one that is not its own.
+func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration) error {
 	there, err := readAgent(ctx, workload)
-	if err != nil || there.holder(registrationID) != agent.HeldByUs {
+	if err != nil || !there.belongsTo(reg) {
 		return err
 	}
-	var errs []error
+	return removeAll(ctx, workload, reg.Spec.RegistrationID)
+}
+
+// removeAll removes every object of an agent.
+func removeAll(ctx context.Context, workload *remote.Client, registrationID string) error {
+	errs := []error{removePullSecrets(ctx, workload, registrationID, nil)}
 	for _, obj := range agent.Leftovers() {
 		errs = append(errs, remove(ctx, workload, obj))
 	}

@@ -169,7 +169,7 @@ func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegi
 
 // problem returns what keeps the agents of a policy from being made, or nil.
 func (r *policyReconciler) problem(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (*endpoint.Error, error) {
-	agent, err := r.endpoint.Resolve(ctx, policy.Spec.ManagementCluster)
+	agent, err := r.endpoint.Resolve(ctx, policy.Spec)
 	var problem *endpoint.Error
 	switch {
 	case errors.As(err, &problem):

@@ -178,8 +178,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case r.written.NewerThan(reg):
 		return ctrl.Result{}, nil
 	}
-	if selection.By != nil {
-		if err := r.update(ctx, reg, selection); err != nil {
+	if selection.By != nil || decide.Moved(cluster, reg) {
+		if err := r.update(ctx, cluster, reg, selection); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -297,6 +297,7 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 		},
 		Spec: fleetv1.FleetRegistrationSpec{
 			RegistrationID: id,
+			ClusterUID:     cluster.UID,
 			FleetCluster:   fleetv1.FleetClusterReference(key),
 			SelectedBy:     *selection.By,
 			Agent:          agent,
@@ -344,17 +345,21 @@ func newID() string { return (rand.Text() + rand.Text())[:idLength] }
 
 func validID(id string) bool { return len(id) == idLength }
 
-// update brings the spec in line with the selection.
-func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
+// update brings the spec in line with the selection, and with this management cluster
+// where it comes from another one, selected or not.
+func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration, selection decide.Selection) error {
 	desired := reg.DeepCopy()
-	desired.Spec.SelectedBy = *selection.By
-	takePolicy(&desired.Spec, selection)
-	if decide.TakesAgentSettings(&reg.Status) {
+	desired.Spec.ClusterUID = cluster.UID
+	if selection.By != nil {
+		desired.Spec.SelectedBy = *selection.By
+		takePolicy(&desired.Spec, selection)
+	}
+	if moved := decide.Moved(cluster, reg); moved || decide.TakesAgentSettings(&reg.Status) {
 		agent, complete, err := r.agent(ctx, selection)
 		if err != nil {
 			return err
 		}
-		if complete {
+		if complete || moved {
 			desired.Spec.Agent = agent
 		} else {
 			fillIn(&desired.Spec.Agent, agent)
@@ -372,26 +377,30 @@ func (r *Reconciler) update(ctx context.Context, reg *fleetv1.FleetRegistration,
 	return nil
 }
 
-// fillIn takes of what was found only what the agent lacks: what was found once is
-// better than what cannot be found now.
+// fillIn takes what was found while something is missing, if the agent lacks anything
+// itself: what was found once is better than what cannot be found now.
 func fillIn(agent *fleetv1.AgentSpec, found fleetv1.AgentSpec) {
-	if agent.ManagementCluster.Server == "" {
-		agent.ManagementCluster = found.ManagementCluster
+	if agent.ManagementCluster.Server != "" && agent.Image != "" {
+		return
 	}
-	if agent.Image == "" {
-		agent.Image, agent.ImagePullPolicy = found.Image, found.ImagePullPolicy
+	if found.ManagementCluster.Server == "" {
+		found.ManagementCluster, found.AdditionalCAData = agent.ManagementCluster, agent.AdditionalCAData
 	}
+	if found.Image == "" {
+		found.Image, found.ImagePullPolicy, found.ImagePullSecrets = agent.Image, agent.ImagePullPolicy, agent.ImagePullSecrets
+	}
+	*agent = found
 }
 
 // agent resolves what the agent is made from, and tells whether all that it needs
 // was found. What was not is left out: the registration goes as far as it can and
 // says what is missing, the policy says why.
 func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (agent fleetv1.AgentSpec, complete bool, err error) {
-	var source fleetv1.ManagementClusterSource
+	var policy fleetv1.FleetRegistrationPolicySpec
 	if selection.Policy != nil {
-		source = selection.Policy.Spec.ManagementCluster
+		policy = selection.Policy.Spec
 	}
-	agent, err = r.Endpoint.Resolve(ctx, source)
+	agent, err = r.Endpoint.Resolve(ctx, policy)
 	if problem := (*endpoint.Error)(nil); errors.As(err, &problem) {
 		return agent, false, nil
 	}

@@ -183,10 +183,10 @@ func registered(change ...func(*fleetv1.FleetRegistration)) *fleetv1.FleetRegist
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: key.Name, UID: "uid-of-cluster"}},
 		},
 		Spec: fleetv1.FleetRegistrationSpec{
-			RegistrationID: strings.Repeat("i", idLength),
-			FleetCluster:   fleetv1.FleetClusterReference(key),
-			SelectedBy:     fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster},
-			Agent:          goodAgent,
+			RegistrationID: strings.Repeat("i", idLength), ClusterUID: "uid-of-cluster",
+			FleetCluster: fleetv1.FleetClusterReference(key),
+			SelectedBy:   fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster},
+			Agent:        goodAgent,
 		},
 	}
 	for _, c := range change {
@@ -575,6 +575,43 @@ func TestOnlyTheClusterItselfOptsOut(t *testing.T) {
 			} else {
 				g.Expect(deletions).To(BeEmpty())
 			}
+		})
+	}
+}
+
+// After a move all that is known of the agent is of the other management cluster.
+func TestWhatWasMovedHereGetsTheSettingsOfThisManagementCluster(t *testing.T) {
+	moved := func(reg *fleetv1.FleetRegistration) { reg.Spec.ClusterUID = "uid-on-another-management-cluster" }
+	gold := &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{
+		ManagementCluster: fleetv1.ManagementClusterSource{Server: "https://gold.example"},
+	}}
+	connected := with(condition(fleetv1.AgentConnectedCondition, metav1.ConditionTrue, fleetv1.AgentConnectedReason))
+	for _, tt := range []struct {
+		name   string
+		labels map[string]string
+		reg    *fleetv1.FleetRegistration
+		config string
+		server string
+	}{
+		{"selected", register("true"), registered(moved, connected), `{"apiServerURL": "https://here.example", "agentImage": "new"}`, "https://here.example"},
+		{"not selected", nil, registered(moved, by("", fleetv1.LabelOnNamespace)), `{"apiServerURL": "https://here.example", "agentImage": "new"}`, "https://here.example"},
+		{"not selected, and its policy is here", nil, registered(moved, by("gold", fleetv1.LabelOnNamespace)), `{"agentImage": "new"}`, "https://gold.example"},
+		{"nothing is known here", register("true"), registered(moved), `{}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects := []client.Object{cluster(tt.labels), namespace(nil), tt.reg, fleetConfig(tt.config)}
+			if tt.reg.Spec.SelectedBy.Policy != "" {
+				objects = append(objects, gold)
+			}
+			e := newEnv(t, objects...)
+			e.reconcile(t)
+			e.reconcile(t)
+			spec := e.registrationNow(t).Spec
+			g.Expect(spec.Agent.ManagementCluster.Server).To(Equal(tt.server))
+			g.Expect(spec.ClusterUID).To(BeEquivalentTo("uid-of-cluster"))
+			g.Expect(spec.RegistrationID).To(Equal(tt.reg.Spec.RegistrationID))
+			g.Expect(spec.SelectedBy).To(Equal(tt.reg.Spec.SelectedBy))
 		})
 	}
 }

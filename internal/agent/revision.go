@@ -21,6 +21,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,8 +49,11 @@ func Revision(in Input) string {
 // podRevision returns a hash of what the agent reads only when it starts, and what
 // does not show in its pod template.
 func podRevision(in Input) string {
-	secret := Secret(in, "")
-	return hash([]any{secret.Data, config(in)})
+	reads := []any{Secret(in, "").Data, config(in)}
+	if ca := in.Agent.AdditionalCAData; len(ca) > 0 {
+		reads = append(reads, ca)
+	}
+	return hash(reads)
 }
 
 func setRevision(obj metav1.Object, revision string) {
@@ -88,6 +92,22 @@ func ToUnstructured(obj client.Object) (*unstructured.Unstructured, error) {
 		}
 	}
 	return &unstructured.Unstructured{Object: content}, nil
+}
+
+// Before returns what has to be applied before desired, nil where that is nothing. An
+// API server fills in how a Deployment rolls, and refuses that beside the strategy
+// Recreate. An apply takes away only what its owner has applied before.
+func Before(live, desired *unstructured.Unstructured) *unstructured.Unstructured {
+	wanted, _, _ := unstructured.NestedString(desired.Object, "spec", "strategy", "type")
+	present, _, err := unstructured.NestedMap(live.Object, "spec", "strategy")
+	if err != nil || wanted != string(appsv1.RecreateDeploymentStrategyType) || present["rollingUpdate"] == nil {
+		return nil
+	}
+	first := desired.DeepCopy()
+	if err := unstructured.SetNestedMap(first.Object, present, "spec", "strategy"); err != nil {
+		return nil
+	}
+	return first
 }
 
 // dropEmpty removes the field at path where it is null or an empty object. Where

@@ -47,6 +47,12 @@ func HasOwner(reg *fleetv1.FleetRegistration) bool {
 	})
 }
 
+// Moved tells whether the settings of the agent were found on another management
+// cluster, from which Cluster and registration were moved or restored since.
+func Moved(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) bool {
+	return reg.Spec.ClusterUID != "" && reg.Spec.ClusterUID != cluster.UID
+}
+
 // OwnerReference returns what makes the Cluster the owner of its registration.
 func OwnerReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
 	return metav1.OwnerReference{

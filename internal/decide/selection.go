@@ -47,7 +47,8 @@ type SelectionInput struct {
 type Selection struct {
 	// By is what selects the Cluster; nil means that nothing does.
 	By *fleetv1.SelectedBy
-	// Policy is the policy of By; nil means the built-in one.
+	// Policy is the policy of By, or where nothing selects the Cluster any more the one
+	// that did. Nil means the built-in one, or one that is gone.
 	Policy *fleetv1.FleetRegistrationPolicy
 	// Reason is one of the Selected condition, Message says more where nothing
 	// selects the Cluster.
@@ -64,8 +65,18 @@ func Select(in SelectionInput) Selection {
 	selection := selectBy(in)
 	if selection.By == nil && in.Current != nil {
 		_, selection.OptsOut = Departure(in.ClusterLabels, *in.Current, fleetv1.DeletionSpec{})
+		selection.Policy = named(in.Policies, in.Current.Policy)
 	}
 	return selection
+}
+
+func named(policies []fleetv1.FleetRegistrationPolicy, name string) *fleetv1.FleetRegistrationPolicy {
+	for i := range policies {
+		if policies[i].Name == name {
+			return &policies[i]
+		}
+	}
+	return nil
 }
 
 // Departure tells whether a Cluster that nothing selects any more opts out of Fleet, and

@@ -136,7 +136,7 @@ func (w *Writer) judge(ctx context.Context, r Registration, live *fleet.Cluster)
 		return w.beginAdoption(ctx, r, live)
 	case !r.ours(live):
 		return &Refusal{fleetv1.FleetClusterForeignReason,
-			fmt.Sprintf("Fleet Cluster %s exists and is not ours; the documentation says how to adopt it", r.FleetCluster)}
+			fmt.Sprintf("Fleet Cluster %s exists and is not ours. If it stands for this cluster, adopt it by a policy with adoption: Adopt; deleting it makes its agent uninstall everything", r.FleetCluster)}
 	case handedOver(live):
 		return labelRemoved(r)
 	case live.Annotations[fleetv1.AdoptingAnnotation] != "":

@@ -35,6 +35,9 @@ import (
 // the others need a conversion webhook, which does not run here.
 const clusterAPIVersion = "v1beta2"
 
+// clusterctlLabel is put on CRDs by clusterctl init. It moves only what has it.
+const clusterctlLabel = "clusterctl.cluster.x-k8s.io"
+
 // clusterAPICRDs returns the CRDs of Cluster API's core from the folder of its Go
 // module.
 func clusterAPICRDs(moduleDir string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
@@ -62,6 +65,7 @@ func clusterAPICRDs(moduleDir string) ([]*apiextensionsv1.CustomResourceDefiniti
 		if len(crd.Spec.Versions) == 0 {
 			continue
 		}
+		crd.Labels = map[string]string{clusterctlLabel: ""}
 		crds = append(crds, crd)
 	}
 	return crds, nil

@@ -149,7 +149,7 @@ func (m *Manager) Start(ctx context.Context) error {
 			"--insecure-diagnostics",
 			"--denied-ranges=", // everything here is on loopback
 			"--manager-namespace=" + ManagerNamespace,
-			"--agent-token-dir=" + filepath.Join(agentTokensDir(m.lab.Dir), "{namespace}"),
+			"--agent-token-dir=" + m.lab.AgentTokenDir(),
 		}, m.args...),
 		Env: processEnv(nil),
 	})
@@ -166,6 +166,11 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.lab.opts.Log("%s: ready, log in %s", m.name, m.LogPath())
 	return nil
 }
+
+// AgentTokenDir is the manager's flag --agent-token-dir: where the agents in this
+// lab's workload clusters find their tokens. A manager of another lab that is to point
+// them elsewhere needs the same.
+func (l *Lab) AgentTokenDir() string { return filepath.Join(agentTokensDir(l.Dir), "{namespace}") }
 
 func (m *Manager) runs() bool {
 	if m.process == nil {
