@@ -17,6 +17,8 @@ limitations under the License.
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -194,6 +196,60 @@ type AgentSpec struct {
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
 
+	// imagePullSecrets are names of Secrets in the manager's namespace. Each is copied
+	// into the agent's namespace as capi-fleet-pull-<name>.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=230
+	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
+
+	// env are variables of the agent's container besides those that are always there.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Env []EnvVar `json:"env,omitempty"`
+
+	// proxy is the way out for the agent's HTTP requests. Empty means a direct one.
+	// +optional
+	Proxy ProxySettings `json:"proxy,omitempty,omitzero"`
+
+	// resources of the agent's container. Empty asks for none and sets no limit.
+	// +optional
+	Resources AgentResources `json:"resources,omitempty,omitzero"`
+
+	// nodeSelector are labels that the agent's node must have besides
+	// kubernetes.io/os=linux.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
+
+	// tolerations of the agent's pod besides those that it always has.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// affinity of the agent's pod.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+
+	// network of the agent's pod. Empty means that of the preset.
+	// +optional
+	Network AgentNetwork `json:"network,omitempty"`
+
+	// priorityClassName of the agent's pod.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
 	// checkinInterval is the time between two heartbeats of the agent. Empty
 	// means 15m, the agent's own default.
 	// +optional
@@ -207,7 +263,116 @@ type AgentSpec struct {
 	// workers bounds the agent's concurrency. Empty leaves it to the agent.
 	// +optional
 	Workers AgentWorkers `json:"workers,omitempty,omitzero"`
+
+	// additionalCAData is a PEM bundle of certificates that the agent trusts besides
+	// those of its system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	AdditionalCAData []byte `json:"additionalCAData,omitempty"`
+
+	// preset is a set of settings that the others add to. Empty means Standard.
+	// +optional
+	Preset AgentPreset `json:"preset,omitempty"`
 }
+
+// EnvVar is a variable of the agent's container.
+type EnvVar struct {
+	// name of the variable. Those that capi-fleet sets itself are refused, and so are
+	// those that have a field of their own.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['NAMESPACE', 'KUBECONFIG', 'AGENT_SCOPE', 'CHECKIN_INTERVAL', 'FLEET_AGENT_METRICS_BIND_ADDRESS', 'FLEET_AGENT_PROBE_BIND_ADDRESS']) && !self.startsWith('CATTLE_ELECTION_') && !self.endsWith('_RECONCILER_WORKERS')",message="name must not be that of a variable which capi-fleet sets itself or which would break the agent"
+	// +kubebuilder:validation:XValidation:rule="!(self.upperAscii() in ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'])",message="name must not be that of a proxy variable: use the field proxy"
+	// +kubebuilder:validation:XValidation:rule="!(self in ['SSL_CERT_DIR', 'SSL_CERT_FILE'])",message="name must not be SSL_CERT_DIR or SSL_CERT_FILE: use the field additionalCA"
+	Name string `json:"name,omitempty"`
+
+	// value of the variable, taken literally: $(NAME) is not replaced. It can be read
+	// by everybody who may read the registration or the workload cluster's Deployment,
+	// so it must hold no secret.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Value string `json:"value,omitempty"`
+}
+
+// ProxySettings say through which proxies HTTP requests go.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="has(self.httpProxy) || has(self.httpsProxy)",message="proxy must have httpProxy or httpsProxy"
+type ProxySettings struct {
+	// httpProxy is the URL of the proxy for http requests.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https', 'socks5'] && url(self).getHostname() != ''",message="httpProxy must be an http, https or socks5 URL with a host"
+	HTTPProxy string `json:"httpProxy,omitempty"`
+
+	// httpsProxy is the URL of the proxy for https requests; those to the management
+	// cluster are among them.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https', 'socks5'] && url(self).getHostname() != ''",message="httpsProxy must be an http, https or socks5 URL with a host"
+	HTTPSProxy string `json:"httpsProxy,omitempty"`
+
+	// noProxy are hosts, domains and CIDRs, separated by commas, that are reached
+	// directly. The API server of the workload cluster and what ends in .svc or
+	// .cluster.local always are.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:Pattern=`^[^\s]+$`
+	NoProxy string `json:"noProxy,omitempty"`
+}
+
+// AgentResources are the resources of the agent's container.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",message="requests must not be above limits"
+type AgentResources struct {
+	// requests of cpu, memory and ephemeral-storage.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="requests may only have cpu, memory and ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).compareTo(quantity('0')) >= 0)",message="requests must not be negative"
+	Requests map[corev1.ResourceName]resource.Quantity `json:"requests,omitempty"`
+
+	// limits of cpu, memory and ephemeral-storage.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="limits may only have cpu, memory and ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).compareTo(quantity('0')) > 0)",message="limits must be above 0"
+	Limits map[corev1.ResourceName]resource.Quantity `json:"limits,omitempty"`
+}
+
+// LabelValue is the value of a label.
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+type LabelValue string
+
+// AgentNetwork is the network that the agent's pod is in.
+// +kubebuilder:validation:Enum=Pod;Host
+type AgentNetwork string
+
+const (
+	// NetworkPod gives the pod an address of its own.
+	NetworkPod AgentNetwork = "Pod"
+	// NetworkHost puts it into the network of its node.
+	NetworkHost AgentNetwork = "Host"
+)
+
+// AgentPreset is a set of settings for a purpose.
+// +kubebuilder:validation:Enum=Standard;Bootstrap
+type AgentPreset string
+
+const (
+	// PresetStandard is for clusters that have all that a pod needs.
+	PresetStandard AgentPreset = "Standard"
+	// PresetBootstrap is for clusters in which the agent deploys the CNI: the network
+	// and the DNS of the node, and tolerations for nodes that are not ready yet.
+	PresetBootstrap AgentPreset = "Bootstrap"
+)
 
 // AgentWorkers is the number of workers of the agent's controllers.
 // +kubebuilder:validation:MinProperties=1

@@ -17,6 +17,7 @@ limitations under the License.
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -64,6 +65,12 @@ type FleetRegistrationPolicySpec struct {
 	// +optional
 	Deletion DeletionSpec `json:"deletion,omitempty,omitzero"`
 
+	// agent holds settings of the agents. What is omitted comes from Fleet's own
+	// configuration, then from the manager's flags. A change needs a new pod of each
+	// agent.
+	// +optional
+	Agent AgentSettings `json:"agent,omitempty,omitzero"`
+
 	// rollout says how changes that restart agents spread over the policy's clusters.
 	// +optional
 	Rollout RolloutSpec `json:"rollout,omitempty,omitzero"`
@@ -83,6 +90,135 @@ type RolloutSpec struct {
 	// already go on.
 	// +optional
 	Paused bool `json:"paused,omitempty"` //nolint:kubeapilinter // A Deployment has it so.
+}
+
+// AgentSettings are the settings of agents.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.preset) || self.preset != 'Bootstrap' || !has(self.network) || self.network == 'Host'",message="network must not be Pod with preset Bootstrap"
+type AgentSettings struct {
+	// image of the agent. Its version should be that of Fleet on the management
+	// cluster. Omitted, it is the one that Fleet's configuration names (agentImage).
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9\[][-A-Za-z0-9._:/@\[\]]*$`
+	Image string `json:"image,omitempty"`
+
+	// imagePullPolicy of the agent's container. Omitted, it is that of Fleet's
+	// configuration (agentImagePullPolicy), then left to Kubernetes.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
+
+	// registry is put before an image that names no registry of its own: a host, which
+	// may have a port and a path. Omitted, it is that of Fleet's configuration
+	// (systemDefaultRegistry).
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9\[][-A-Za-z0-9.:\[\]]*(/[A-Za-z0-9][-A-Za-z0-9._]*)*$`
+	Registry string `json:"registry,omitempty"`
+
+	// imagePullSecrets are names of Secrets in the manager's namespace, of type
+	// kubernetes.io/dockerconfigjson. Each is copied into the agent's namespace as
+	// capi-fleet-pull-<name>. Omitted, the names are those of Fleet's configuration
+	// (imagePullSecrets).
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=230
+	// +kubebuilder:validation:items:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="each of imagePullSecrets must be a valid object name"
+	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
+
+	// env are further variables of the agent's container.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Env []EnvVar `json:"env,omitempty"`
+
+	// proxy is the way out for the agent's HTTP requests, also for those to the
+	// management cluster. Omitted means a direct one.
+	// +optional
+	Proxy ProxySettings `json:"proxy,omitempty,omitzero"`
+
+	// resources of the agent's container. Omitted asks for none and sets no limit.
+	// +optional
+	Resources AgentResources `json:"resources,omitempty,omitzero"`
+
+	// nodeSelector are labels that the agent's node must have besides
+	// kubernetes.io/os=linux.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'kubernetes.io/os')",message="nodeSelector must not have kubernetes.io/os: agents run on linux"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="nodeSelector must have valid names of labels"
+	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
+
+	// tolerations of the agent's pod besides those that it always has.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])",message="tolerations must have operator Equal or Exists"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="tolerations must have effect NoSchedule, PreferNoSchedule or NoExecute"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",message="tolerations without a key must have operator Exists"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value) || t.value == '')",message="tolerations with operator Exists must have no value"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",message="tolerations with tolerationSeconds must have effect NoExecute"
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// affinity of the agent's pod.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+
+	// network of the agent's pod: Pod gives it an address of its own, Host puts it into
+	// the network of its node. A cluster that enforces the Pod Security Standard
+	// baseline or restricted on the agent's namespace refuses Host. Omitted means Host
+	// with preset Bootstrap, and else Pod.
+	// +optional
+	Network AgentNetwork `json:"network,omitempty"`
+
+	// priorityClassName of the agent's pod. The PriorityClass must be there in the
+	// workload cluster.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="priorityClassName must be a valid object name"
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// checkinInterval is the time between two heartbeats of an agent, at least 1s.
+	// Omitted, it is that of Fleet's configuration (agentCheckinInterval), then that of
+	// the manager's flag, then the agent's own 15m.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="checkinInterval must be at least 1s"
+	CheckinInterval metav1.Duration `json:"checkinInterval,omitempty,omitzero"`
+
+	// garbageCollectionInterval is the time between two looks of an agent for releases
+	// that have no BundleDeployment, at least 1s. Omitted, it is that of Fleet's
+	// configuration, then the agent's own.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="garbageCollectionInterval must be at least 1s"
+	GarbageCollectionInterval metav1.Duration `json:"garbageCollectionInterval,omitempty,omitzero"`
+
+	// workers bounds the concurrency of an agent. Each number that is omitted is that
+	// of Fleet's configuration (agentWorkers), then the agent's own.
+	// +optional
+	Workers AgentWorkers `json:"workers,omitempty,omitzero"`
+
+	// additionalCA are certificates that the agent trusts besides those of its system:
+	// for a proxy or a registry of charts. The management cluster's own CA has its
+	// place in managementCluster.
+	// +optional
+	AdditionalCA CASource `json:"additionalCA,omitempty,omitzero"`
+
+	// preset is a set of settings that the others add to. Bootstrap is for clusters in
+	// which the agent deploys the CNI: it is in the network of its node, uses the DNS of
+	// its node and tolerates nodes that are not ready yet. Omitted means Standard.
+	// +optional
+	Preset AgentPreset `json:"preset,omitempty"`
 }
 
 // ManagementClusterSource says where agents find the management cluster.

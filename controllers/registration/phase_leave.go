@@ -195,16 +195,19 @@ func stop(ctx context.Context, workload *remote.Client, there presentAgent) (sto
 	return len(pods.Items) == 0, nil
 }
 
-// discard takes the objects of an agent that is done away, or only its credential.
+// discard takes the objects of an agent that is done away, or only its credentials.
 func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, there presentAgent, what fleetv1.AgentDeletion) error {
 	switch {
 	case what == fleetv1.AgentKeep:
+		if err := removePullSecrets(ctx, workload, reg.Spec.RegistrationID, nil); err != nil {
+			return err
+		}
 		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
 	case !there.belongsTo(reg):
 		// Nobody's, such as what another registration left stopped.
 		return nil
 	}
-	return removeAll(ctx, workload)
+	return removeAll(ctx, workload, reg.Spec.RegistrationID)
 }
 
 // uninstalled takes the agent away once everything that it deployed is uninstalled, the

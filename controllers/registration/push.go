@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,16 +80,19 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
+	pullSecrets, missing, err := r.pullSecrets(ctx, input)
+	if err != nil {
+		return false, err
+	}
 	scope := there.toWrite(r.beforeTurn(s), s.registration)
 	secret := agent.Secret(input, value)
 	if scope == whatIsMissing {
 		secret.Data = agent.Renewed(there.secret, value)
 	}
-	done, err := write(ctx, workload, input, secret, there, scope)
+	done, err := write(ctx, workload, input, secret, pullSecrets, there, scope)
 	if err != nil {
 		return done.any, err
 	}
-
 	status := &s.registration.Status
 	status.Workload.SystemNamespaceUID = systemUID
 	status.Credential = credential
@@ -100,7 +104,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	status.Agent.Settings = decide.Settings(s.registration.Spec.Agent)
 	status.Agent.NamespaceUID = status.NamespaceUID
 	status.Agent.PushedTime = metav1.NewTime(s.now)
-	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: done.note}
+	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: sentences(done.note, missing)}
 
 	if was.Revision != "" && (was.Revision != status.Agent.Revision || done.deployment && there.deployment != nil) {
 		status.Agent.UpdatedTime, status.Agent.AvailableTime = metav1.NewTime(s.now), metav1.Time{}
@@ -111,6 +115,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		return done.any, nil
 	}
 	return done.any, r.judgeHealth(ctx, s, workload, there.deployment)
+}
+
+// sentences puts notes together, of which any may be empty.
+func sentences(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), ". ")
 }
 
 // unknownRevision stands for the revision of an agent that was there before anything was
@@ -258,7 +267,7 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 		// Cluster API was moved into the cluster that it had made, where our agent still
 		// runs: Fleet has one of its own for the management cluster.
 		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByUs {
-			if err := removeAll(ctx, workload); err != nil {
+			if err := removeAll(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
 				return err
 			}
 		}
@@ -459,7 +468,7 @@ type outcome struct {
 
 // write writes the agent's objects, the Secret right after its namespace: whoever creates
 // it holds the workload cluster. The outcome counts where it fails as well.
-func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, there presentAgent, scope extent) (outcome, error) {
+func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, pullSecrets []*corev1.Secret, there presentAgent, scope extent) (outcome, error) {
 	var done outcome
 	for i, obj := range agent.Objects(input) {
 		applied, err := apply(ctx, workload, obj, scope)
@@ -477,6 +486,11 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 			continue
 		}
 		applied, err = writeSecret(ctx, workload, credential, there.secret)
+		done.any = done.any || applied
+		if err != nil {
+			return done, err
+		}
+		applied, err = writePullSecrets(ctx, workload, input, pullSecrets, there, scope)
 		done.any = done.any || applied
 		if err != nil {
 			return done, err
@@ -508,6 +522,12 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, scop
 		}
 		if found && (scope == whatIsMissing || agent.Contains(live.Object, desired.Object)) {
 			return false, nil
+		}
+		if first := agent.Before(live, desired); first != nil {
+			if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(first),
+				client.FieldOwner(upstream.FieldOwner), client.ForceOwnership); err != nil {
+				return false, rejected(obj, err)
+			}
 		}
 	}
 	err = workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired),
@@ -549,12 +569,12 @@ func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.Flee
 	if err != nil || !there.belongsTo(reg) {
 		return err
 	}
-	return removeAll(ctx, workload)
+	return removeAll(ctx, workload, reg.Spec.RegistrationID)
 }
 
 // removeAll removes every object of an agent.
-func removeAll(ctx context.Context, workload *remote.Client) error {
-	var errs []error
+func removeAll(ctx context.Context, workload *remote.Client, registrationID string) error {
+	errs := []error{removePullSecrets(ctx, workload, registrationID, nil)}
 	for _, obj := range agent.Leftovers() {
 		errs = append(errs, remove(ctx, workload, obj))
 	}

@@ -194,7 +194,7 @@ func countOf(n int) *int32 {
 // agent resolves what the agents of a policy are made from, or says what keeps them from
 // being made.
 func (r *policyReconciler) agent(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.AgentSpec, *endpoint.Error, error) {
-	agent, err := r.endpoint.Resolve(ctx, policy.Spec.ManagementCluster)
+	agent, err := r.endpoint.Resolve(ctx, policy.Spec)
 	agent.Manifests = r.manifests
 	var problem *endpoint.Error
 	switch {

@@ -425,26 +425,30 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 	return waits, nil
 }
 
-// fillIn takes of what was found only what the agent lacks: what was found once is
-// better than what cannot be found now.
+// fillIn takes what was found while something is missing, if the agent lacks anything
+// itself: what was found once is better than what cannot be found now.
 func fillIn(agent *fleetv1.AgentSpec, found fleetv1.AgentSpec) {
-	if agent.ManagementCluster.Server == "" {
-		agent.ManagementCluster = found.ManagementCluster
+	if agent.ManagementCluster.Server != "" && agent.Image != "" {
+		return
 	}
-	if agent.Image == "" {
-		agent.Image, agent.ImagePullPolicy = found.Image, found.ImagePullPolicy
+	if found.ManagementCluster.Server == "" {
+		found.ManagementCluster, found.AdditionalCAData = agent.ManagementCluster, agent.AdditionalCAData
 	}
+	if found.Image == "" {
+		found.Image, found.ImagePullPolicy, found.ImagePullSecrets = agent.Image, agent.ImagePullPolicy, agent.ImagePullSecrets
+	}
+	*agent = found
 }
 
 // agent resolves what the agent is made from, and tells whether all that it needs
 // was found. What was not is left out: the registration goes as far as it can and
 // says what is missing, the policy says why.
 func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (agent fleetv1.AgentSpec, complete bool, err error) {
-	var source fleetv1.ManagementClusterSource
+	var policy fleetv1.FleetRegistrationPolicySpec
 	if selection.Policy != nil {
-		source = selection.Policy.Spec.ManagementCluster
+		policy = selection.Policy.Spec
 	}
-	agent, err = r.Endpoint.Resolve(ctx, source)
+	agent, err = r.Endpoint.Resolve(ctx, policy)
 	agent.Manifests = r.Manifests
 	if problem := (*endpoint.Error)(nil); errors.As(err, &problem) {
 		return agent, false, nil

@@ -32,6 +32,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,11 +80,78 @@ func full() Input {
 	return in
 }
 
+// everything has every setting of an agent on the network of pods, some of them written
+// in an odd way.
+func everything() Input {
+	in := full()
+	in.TokenDir = ""
+	agent := &in.Agent
+	agent.ImagePullSecrets = []string{"registry", "mirror"}
+	agent.Env = []fleetv1.EnvVar{{Name: "GODEBUG", Value: "netdns=go"}, {Name: "PRICE", Value: "$5 or $(NAMESPACE)"}, {Name: "EMPTY"}}
+	agent.Proxy = fleetv1.ProxySettings{
+		HTTPProxy: "http://proxy.example.com:3128", HTTPSProxy: "http://user:pa$$word@proxy.example.com:3128", NoProxy: "10.0.0.0/8,.internal.example.com",
+	}
+	agent.Resources = fleetv1.AgentResources{
+		Requests: map[corev1.ResourceName]resource.Quantity{"cpu": resource.MustParse("0.5"), "memory": resource.MustParse("1024Mi")},
+		Limits:   map[corev1.ResourceName]resource.Quantity{"cpu": resource.MustParse("2000m"), "memory": resource.MustParse("1.5Gi")},
+	}
+	agent.NodeSelector = map[string]fleetv1.LabelValue{"pool": "infra"}
+	agent.Tolerations = []corev1.Toleration{
+		{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+		{Key: "spot", Value: "yes", Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(60))},
+	}
+	agent.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight:     1,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "fleet.cattle.io/agent", Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}}},
+		}},
+	}}
+	agent.PriorityClassName = "system-cluster-critical"
+	agent.AdditionalCAData = []byte("-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----\n")
+	return in
+}
+
+func onTheHost() Input {
+	in := minimal()
+	in.Agent.Network = fleetv1.NetworkHost
+	return in
+}
+
+func bootstrap() Input {
+	in := minimal()
+	in.Agent.Preset = fleetv1.PresetBootstrap
+	in.Agent.Tolerations = []corev1.Toleration{{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists}}
+	return in
+}
+
+func goldenInputs() map[string]Input {
+	return map[string]Input{"minimal": minimal(), "full": full(), "everything": everything(), "host": onTheHost(), "bootstrap": bootstrap()}
+}
+
+// pullSecret is a Secret in the manager's namespace.
+func pullSecret(name string) corev1.Secret {
+	return corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "capi-fleet-system", Name: name, UID: "uid", Labels: map[string]string{"team": "platform"}},
+		Type:       corev1.SecretTypeDockerConfigJson,
+		Data:       map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"` + name + `":{}}}`), "more": []byte("private")},
+	}
+}
+
+// written returns all that is written for in.
+func written(in Input) []client.Object {
+	all := append(Objects(in), Secret(in, testToken))
+	copies, _ := PullSecrets(in, []corev1.Secret{pullSecret("mirror"), pullSecret("registry"), pullSecret("another")})
+	for _, secret := range copies {
+		all = append(all, secret)
+	}
+	return all
+}
+
 func TestObjectsMatchTheirGoldenFiles(t *testing.T) {
-	for name, in := range map[string]Input{"minimal": minimal(), "full": full()} {
+	for name, in := range goldenInputs() {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
-			for _, obj := range append(Objects(in), Secret(in, testToken)) {
+			for _, obj := range written(in) {
 				content, err := ToUnstructured(obj)
 				if err != nil {
 					t.Fatal(err)
@@ -144,7 +212,7 @@ func TestNewTokenChangesNothingButTheSecret(t *testing.T) {
 }
 
 func TestEveryAgentSettingNeedsANewPod(t *testing.T) {
-	base := full()
+	base := everything()
 	changes := map[string]func(*fleetv1.AgentSpec){
 		"ManagementCluster.Server":                   func(a *fleetv1.AgentSpec) { a.ManagementCluster.Server = "https://other" },
 		"ManagementCluster.CertificateAuthorityData": func(a *fleetv1.AgentSpec) { a.ManagementCluster.CertificateAuthorityData = nil },
@@ -154,6 +222,20 @@ func TestEveryAgentSettingNeedsANewPod(t *testing.T) {
 		"GarbageCollectionInterval": func(a *fleetv1.AgentSpec) { a.GarbageCollectionInterval.Duration = time.Minute },
 		"Workers.BundleDeployment":  func(a *fleetv1.AgentSpec) { a.Workers.BundleDeployment = 21 },
 		"Workers.Drift":             func(a *fleetv1.AgentSpec) { a.Workers.Drift = 6 },
+		"ImagePullSecrets":          func(a *fleetv1.AgentSpec) { a.ImagePullSecrets = []string{"other"} },
+		"Env":                       func(a *fleetv1.AgentSpec) { a.Env = []fleetv1.EnvVar{{Name: "A", Value: "b"}} },
+		"Proxy.HTTPProxy":           func(a *fleetv1.AgentSpec) { a.Proxy.HTTPProxy = "http://other" },
+		"Proxy.HTTPSProxy":          func(a *fleetv1.AgentSpec) { a.Proxy.HTTPSProxy = "http://other" },
+		"Proxy.NoProxy":             func(a *fleetv1.AgentSpec) { a.Proxy.NoProxy = "other" },
+		"Resources.Requests":        func(a *fleetv1.AgentSpec) { a.Resources.Requests = a.Resources.Limits },
+		"Resources.Limits":          func(a *fleetv1.AgentSpec) { a.Resources.Limits = nil },
+		"NodeSelector":              func(a *fleetv1.AgentSpec) { a.NodeSelector = map[string]fleetv1.LabelValue{"a": "b"} },
+		"Tolerations":               func(a *fleetv1.AgentSpec) { a.Tolerations = a.Tolerations[:1] },
+		"Affinity":                  func(a *fleetv1.AgentSpec) { a.Affinity = nil },
+		"Network":                   func(a *fleetv1.AgentSpec) { a.Network = fleetv1.NetworkHost },
+		"PriorityClassName":         func(a *fleetv1.AgentSpec) { a.PriorityClassName = "" },
+		"AdditionalCAData":          func(a *fleetv1.AgentSpec) { a.AdditionalCAData = []byte("other") },
+		"Preset":                    func(a *fleetv1.AgentSpec) { a.Preset = fleetv1.PresetBootstrap },
 	}
 	for _, field := range leaves("", reflect.TypeFor[fleetv1.AgentSpec]()) {
 		if field == "Manifests" {
@@ -163,7 +245,7 @@ func TestEveryAgentSettingNeedsANewPod(t *testing.T) {
 			g := NewWithT(t)
 			change, known := changes[field]
 			g.Expect(known).To(BeTrue(), "the field is new: say here how to change it")
-			changed := full()
+			changed := everything()
 			change(&changed.Agent)
 			g.Expect(Revision(changed)).NotTo(Equal(Revision(base)))
 			g.Expect(deployment(changed).Spec.Template).NotTo(Equal(deployment(base).Spec.Template))
@@ -187,6 +269,25 @@ func TestARenewedSecretChangesNothingButTheToken(t *testing.T) {
 	g.Expect(Token(live)).To(Equal("the-first-token"), "what was read stays as it is")
 
 	g.Expect(Renewed(&corev1.Secret{}, "another")).To(Equal(map[string][]byte{"token": []byte("another"), "kubeconfig": nil}))
+}
+
+func TestEverySettingIsInAGoldenFile(t *testing.T) {
+	for _, field := range leaves("", reflect.TypeFor[fleetv1.AgentSpec]()) {
+		if field == "Manifests" {
+			continue // The builder's own version, which shows in what it builds.
+		}
+		set := false
+		for _, in := range goldenInputs() {
+			value := reflect.ValueOf(in.Agent)
+			for name := range strings.SplitSeq(field, ".") {
+				value = value.FieldByName(name)
+			}
+			set = set || !value.IsZero()
+		}
+		if !set {
+			t.Errorf("no input of a golden file sets %s", field)
+		}
+	}
 }
 
 // leaves returns the paths of the fields of a struct that hold a value.
@@ -232,8 +333,7 @@ func TestRevisionIsDeterministicAndOnTheDeployment(t *testing.T) {
 }
 
 func TestOnlyOurOwnObjectsCarryOurMarks(t *testing.T) {
-	in := full()
-	for _, obj := range append(Objects(in), Secret(in, testToken)) {
+	for _, obj := range written(everything()) {
 		kind := obj.GetObjectKind().GroupVersionKind().Kind
 		t.Run(kind+" "+obj.GetName(), func(t *testing.T) {
 			g := NewWithT(t)
@@ -249,8 +349,8 @@ func TestOnlyOurOwnObjectsCarryOurMarks(t *testing.T) {
 }
 
 func TestApplyOwnsNoFieldThatNobodySet(t *testing.T) {
-	for name, in := range map[string]Input{"minimal": minimal(), "full": full()} {
-		for _, obj := range append(Objects(in), Secret(in, testToken)) {
+	for name, in := range goldenInputs() {
+		for _, obj := range written(in) {
 			content, err := ToUnstructured(obj)
 			if err != nil {
 				t.Fatal(err)
@@ -374,7 +474,7 @@ func TestTokenFileOfTheKubeconfigIsMounted(t *testing.T) {
 // The checks of the Pod Security standard "restricted" that concern a Linux pod.
 func TestPodMeetsTheRestrictedPodSecurityStandard(t *testing.T) {
 	g := NewWithT(t)
-	pod := deployment(full()).Spec.Template.Spec
+	pod := deployment(everything()).Spec.Template.Spec
 
 	g.Expect(pod.HostNetwork || pod.HostPID || pod.HostIPC).To(BeFalse())
 	g.Expect(pod.SecurityContext.RunAsNonRoot).To(Equal(new(true)))
@@ -382,7 +482,7 @@ func TestPodMeetsTheRestrictedPodSecurityStandard(t *testing.T) {
 	g.Expect(pod.SecurityContext.SeccompProfile.Type).To(Equal(corev1.SeccompProfileTypeRuntimeDefault))
 	g.Expect(pod.SecurityContext.Sysctls).To(BeEmpty())
 	for _, volume := range pod.Volumes {
-		allowed := volume.EmptyDir != nil || volume.Secret != nil
+		allowed := volume.EmptyDir != nil || volume.Secret != nil || volume.ConfigMap != nil
 		g.Expect(allowed).To(BeTrue(), "volume %s", volume.Name)
 	}
 	g.Expect(pod.InitContainers).To(BeEmpty())

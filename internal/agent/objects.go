@@ -59,6 +59,7 @@ const (
 
 	networkPolicyName = "default-allow-all"
 	configKey         = "config"
+	additionalCAKey   = "ca.crt"
 )
 
 // Input is what the objects are made from.
@@ -190,10 +191,14 @@ func networkPolicy(in Input) client.Object {
 }
 
 func configMap(in Input) client.Object {
+	data := map[string]string{configKey: config(in)}
+	if ca := in.Agent.AdditionalCAData; len(ca) > 0 {
+		data[additionalCAKey] = string(ca)
+	}
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: ours(in, Namespace, Name),
-		Data:       map[string]string{configKey: config(in)},
+		Data:       data,
 	}
 }
 
@@ -207,12 +212,15 @@ func config(in Input) string {
 	return string(must(json.Marshal(settings)))
 }
 
+// Labels are on all objects that nobody but us has a say in.
+func Labels() map[string]string { return map[string]string{managedByLabel: managedBy} }
+
 // ours returns the metadata of an object that nobody but us has a say in.
 func ours(in Input, namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:   namespace,
 		Name:        name,
-		Labels:      map[string]string{managedByLabel: managedBy},
+		Labels:      Labels(),
 		Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: in.RegistrationID},
 	}
 }

@@ -21,6 +21,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +54,7 @@ func Revision(in Input) string {
 // for the token, makes other objects of the same settings.
 func Manifests(tokenDir string) string {
 	const some = "some"
+	one := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(1, resource.DecimalSI)}
 	return Revision(Input{
 		RegistrationID:   some,
 		FleetCluster:     types.NamespacedName{Namespace: some, Name: some},
@@ -60,9 +64,19 @@ func Manifests(tokenDir string) string {
 			ManagementCluster:         fleetv1.ManagementClusterEndpoint{Server: some, CertificateAuthorityData: []byte(some)},
 			Image:                     some,
 			ImagePullPolicy:           some,
+			ImagePullSecrets:          []string{some},
+			Env:                       []fleetv1.EnvVar{{Name: some, Value: some}},
+			Proxy:                     fleetv1.ProxySettings{HTTPProxy: some, HTTPSProxy: some, NoProxy: some},
+			Resources:                 fleetv1.AgentResources{Requests: one, Limits: one},
+			NodeSelector:              map[string]fleetv1.LabelValue{some: some},
+			Tolerations:               []corev1.Toleration{{Key: some}},
+			Affinity:                  &corev1.Affinity{},
+			Network:                   fleetv1.NetworkHost,
+			PriorityClassName:         some,
 			CheckinInterval:           metav1.Duration{Duration: 1},
 			GarbageCollectionInterval: metav1.Duration{Duration: 1},
 			Workers:                   fleetv1.AgentWorkers{BundleDeployment: 1, Drift: 1},
+			AdditionalCAData:          []byte(some),
 		},
 	})
 }
@@ -70,8 +84,11 @@ func Manifests(tokenDir string) string {
 // podRevision returns a hash of what the agent reads only when it starts, and what
 // does not show in its pod template.
 func podRevision(in Input) string {
-	secret := Secret(in, "")
-	return hash([]any{secret.Data, config(in)})
+	reads := []any{Secret(in, "").Data, config(in)}
+	if ca := in.Agent.AdditionalCAData; len(ca) > 0 {
+		reads = append(reads, ca)
+	}
+	return hash(reads)
 }
 
 func setRevision(obj metav1.Object, revision string) {
@@ -110,6 +127,22 @@ func ToUnstructured(obj client.Object) (*unstructured.Unstructured, error) {
 		}
 	}
 	return &unstructured.Unstructured{Object: content}, nil
+}
+
+// Before returns what has to be applied before desired, nil where that is nothing. An
+// API server fills in how a Deployment rolls, and refuses that beside the strategy
+// Recreate. An apply takes away only what its owner has applied before.
+func Before(live, desired *unstructured.Unstructured) *unstructured.Unstructured {
+	wanted, _, _ := unstructured.NestedString(desired.Object, "spec", "strategy", "type")
+	present, _, err := unstructured.NestedMap(live.Object, "spec", "strategy")
+	if err != nil || wanted != string(appsv1.RecreateDeploymentStrategyType) || present["rollingUpdate"] == nil {
+		return nil
+	}
+	first := desired.DeepCopy()
+	if err := unstructured.SetNestedMap(first.Object, present, "spec", "strategy"); err != nil {
+		return nil
+	}
+	return first
 }
 
 // dropEmpty removes the field at path where it is null or an empty object. Where

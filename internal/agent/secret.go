@@ -20,6 +20,8 @@ import (
 	"bytes"
 	"maps"
 	"path"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +75,53 @@ func Renewed(secret *corev1.Secret, token string) map[string][]byte {
 	}
 	data[tokenKey] = []byte(token)
 	return data
+}
+
+// pullSecretPrefix begins the names of pull secrets in the agent's namespace, so that
+// they meet no others there.
+const pullSecretPrefix = "capi-fleet-pull-"
+
+// PullSecrets returns the Secrets with which the agent's image is pulled: copies of
+// those among secrets, which are from the manager's namespace, that the settings name.
+// One that is missing, or of another type than kubernetes.io/dockerconfigjson, is left
+// out and named in missing. Nothing but the one key of that type is copied.
+func PullSecrets(in Input, secrets []corev1.Secret) (copies []*corev1.Secret, missing []string) {
+	for _, name := range in.Agent.ImagePullSecrets {
+		i := slices.IndexFunc(secrets, func(s corev1.Secret) bool { return s.Name == name && s.Type == corev1.SecretTypeDockerConfigJson })
+		if i < 0 || len(secrets[i].Data[corev1.DockerConfigJsonKey]) == 0 {
+			missing = append(missing, name)
+			continue
+		}
+		copies = append(copies, &corev1.Secret{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: ours(in, Namespace, pullSecretPrefix+name),
+			Type:       corev1.SecretTypeDockerConfigJson,
+			Data:       map[string][]byte{corev1.DockerConfigJsonKey: secrets[i].Data[corev1.DockerConfigJsonKey]},
+		})
+	}
+	return copies, missing
+}
+
+// PullSecretNames returns the names that the pull secrets of the settings have in the
+// agent's namespace.
+func PullSecretNames(in Input) []string {
+	names := make([]string, 0, len(in.Agent.ImagePullSecrets))
+	for _, name := range in.Agent.ImagePullSecrets {
+		names = append(names, pullSecretPrefix+name)
+	}
+	return names
+}
+
+// IsPullSecret tells whether a Secret in the agent's namespace has the name of a copy
+// that PullSecrets made.
+func IsPullSecret(name string) bool { return strings.HasPrefix(name, pullSecretPrefix) }
+
+func pullSecretReferences(in Input) []corev1.LocalObjectReference {
+	var references []corev1.LocalObjectReference
+	for _, name := range PullSecretNames(in) {
+		references = append(references, corev1.LocalObjectReference{Name: name})
+	}
+	return references
 }
 
 // kubeconfig returns the kubeconfig for the management cluster. The namespace of

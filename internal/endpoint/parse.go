@@ -32,7 +32,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
@@ -215,33 +214,16 @@ type fleetSettings struct {
 	caBroken bool
 	tlsMode  string
 
+	registry                  string
 	image                     string
 	imagePullPolicy           string
+	imagePullSecrets          []string
 	checkinInterval           time.Duration
 	garbageCollectionInterval time.Duration
 	workers                   fleetv1.AgentWorkers
 
 	// ignored are the names of fields whose values cannot be used.
 	ignored []string
-}
-
-// agent returns the settings, filled up with defaults. The management cluster is
-// not among them.
-func (s fleetSettings) agent(defaults AgentDefaults) fleetv1.AgentSpec {
-	agent := fleetv1.AgentSpec{
-		Image:                     s.image,
-		ImagePullPolicy:           s.imagePullPolicy,
-		CheckinInterval:           metav1.Duration{Duration: s.checkinInterval},
-		GarbageCollectionInterval: metav1.Duration{Duration: s.garbageCollectionInterval},
-		Workers:                   s.workers,
-	}
-	if agent.Image == "" {
-		agent.Image = defaults.Image
-	}
-	if agent.CheckinInterval.Duration == 0 {
-		agent.CheckinInterval.Duration = defaults.CheckinInterval
-	}
-	return agent
 }
 
 // parseFleetSettings reads Fleet's configuration (Fleet 0.13 to 0.16,
@@ -263,13 +245,15 @@ func parseFleetSettings(config string) (fleetSettings, error) {
 	s.server = fields.server("apiServerURL")
 	s.ca, s.caBroken = fields.base64("apiServerCA")
 	s.tlsMode = fields.oneOf("agentTLSMode", tlsModeStrict, tlsModeSystemStore)
-	s.image = withRegistry(fields.image("systemDefaultRegistry"), fields.image("agentImage"))
+	s.registry = strings.TrimRight(fields.image("systemDefaultRegistry"), "/")
+	s.image = withRegistry(s.registry, fields.image("agentImage"))
 	if len(s.image) > maxImageLength {
 		fields.ignore("agentImage")
 		s.image = ""
 	}
 	s.imagePullPolicy = fields.oneOf("agentImagePullPolicy",
 		string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
+	s.imagePullSecrets = fields.pullSecrets("imagePullSecrets")
 	s.checkinInterval = fields.duration("agentCheckinInterval")
 	s.garbageCollectionInterval = fields.duration("garbageCollectionInterval")
 	workers := fields.object("agentWorkers")
@@ -286,7 +270,6 @@ func parseFleetSettings(config string) (fleetSettings, error) {
 // withRegistry returns image in registry. Fleet's chart writes the registry into
 // the image already.
 func withRegistry(registry, image string) string {
-	registry = strings.TrimRight(registry, "/")
 	if registry == "" || image == "" || strings.HasPrefix(image, registry+"/") {
 		return image
 	}

@@ -207,6 +207,7 @@ func TestParseFleetSettingsReadsWhatTheChartWrites(t *testing.T) {
 		"agentCheckinInterval": "15m",
 		"agentTLSMode": "system-store",
 		"agentWorkers": {"bundledeployment": "50", "drift": "40"},
+		"imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}, {"name": "registry"}],
 
 		"garbageCollectionInterval": "1h30m",
 		"ignoreClusterRegistrationLabels": false,
@@ -218,6 +219,8 @@ func TestParseFleetSettingsReadsWhatTheChartWrites(t *testing.T) {
 		server:                    "https://management.example.com",
 		ca:                        []byte(ca),
 		tlsMode:                   "system-store",
+		registry:                  "registry.example.com",
+		imagePullSecrets:          []string{"registry", "mirror"},
 		image:                     "registry.example.com/rancher/fleet-agent:v0.16.0",
 		imagePullPolicy:           "IfNotPresent",
 		checkinInterval:           15 * time.Minute,
@@ -239,9 +242,9 @@ func TestParseFleetSettings(t *testing.T) {
 		"empty texts":             {`{"apiServerURL":"","apiServerCA":"","agentImage":"","agentCheckinInterval":"","agentTLSMode":"","agentWorkers":{"drift":""}}`, fleetSettings{}},
 		"nulls":                   {`{"apiServerURL":null,"agentImage":null,"agentCheckinInterval":null,"agentWorkers":null}`, fleetSettings{}},
 		"zero is not set":         {`{"agentCheckinInterval":0,"garbageCollectionInterval":"0s","agentWorkers":{"drift":0}}`, fleetSettings{}},
-		"registry is missing":     {`{"systemDefaultRegistry":"r.example.com/","agentImage":"rancher/agent"}`, fleetSettings{image: "r.example.com/rancher/agent"}},
-		"registry is a name part": {`{"systemDefaultRegistry":"r","agentImage":"rancher/agent"}`, fleetSettings{image: "r/rancher/agent"}},
-		"registry without image":  {`{"systemDefaultRegistry":"r.example.com"}`, fleetSettings{}},
+		"registry is missing":     {`{"systemDefaultRegistry":"r.example.com/","agentImage":"rancher/agent"}`, fleetSettings{registry: "r.example.com", image: "r.example.com/rancher/agent"}},
+		"registry is a name part": {`{"systemDefaultRegistry":"r","agentImage":"rancher/agent"}`, fleetSettings{registry: "r", image: "r/rancher/agent"}},
+		"registry without image":  {`{"systemDefaultRegistry":"r.example.com"}`, fleetSettings{registry: "r.example.com"}},
 		"CA is not base64":        {`{"apiServerCA":"-----BEGIN"}`, fleetSettings{caBroken: true}},
 		"CA is no text":           {`{"apiServerCA":{}}`, fleetSettings{caBroken: true}},
 		"URL is no text":          {`{"apiServerURL":{}}`, fleetSettings{server: "{}"}},
@@ -267,8 +270,25 @@ func TestParseFleetSettings(t *testing.T) {
 		},
 		"image too long with its registry": {
 			`{"systemDefaultRegistry":"` + strings.Repeat("r", 300) + `","agentImage":"` + strings.Repeat("i", 300) + `"}`,
-			fleetSettings{ignored: []string{"agentImage"}},
+			fleetSettings{registry: strings.Repeat("r", 300), ignored: []string{"agentImage"}},
 		},
+		"pull secrets that are no references": {
+			`{"imagePullSecrets":["registry"]}`,
+			fleetSettings{ignored: []string{"imagePullSecrets"}},
+		},
+		"a pull secret whose name is no name": {
+			`{"imagePullSecrets":[{"name":"registry"},{"name":"../secret"}]}`,
+			fleetSettings{ignored: []string{"imagePullSecrets"}},
+		},
+		"a pull secret without a name": {
+			`{"imagePullSecrets":[{}]}`,
+			fleetSettings{ignored: []string{"imagePullSecrets"}},
+		},
+		"too many pull secrets": {
+			`{"imagePullSecrets":[` + strings.Repeat(`{"name":"a"},`, 8) + `{"name":"a"}]}`,
+			fleetSettings{ignored: []string{"imagePullSecrets"}},
+		},
+		"no pull secrets": {`{"imagePullSecrets":null}`, fleetSettings{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -392,6 +412,11 @@ func FuzzParseFleetSettings(f *testing.F) {
 		for _, d := range []time.Duration{got.checkinInterval, got.garbageCollectionInterval} {
 			if d != 0 && d < minInterval {
 				t.Errorf("interval %s", d)
+			}
+		}
+		for _, name := range got.imagePullSecrets {
+			if name == "" || strings.ContainsAny(name, "/ \n") {
+				t.Errorf("pull secret %q", name)
 			}
 		}
 		for _, n := range []int32{got.workers.BundleDeployment, got.workers.Drift} {

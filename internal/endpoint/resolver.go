@@ -108,21 +108,24 @@ type Error struct {
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Resolve returns what agents are made from. The address of the management cluster
-// is that of source or, where source is empty, of Fleet's configuration, else of
-// the ConfigMap cluster-info in kube-public.
+// Resolve returns what the agents of a policy are made from. The address of the
+// management cluster is that of the policy or, where it names none, of Fleet's
+// configuration, else of the ConfigMap cluster-info in kube-public. Settings are those
+// of the policy, then of Fleet's configuration, then the defaults.
 //
 // Image is empty where no source names one; ImageUnknown has the words for that.
 //
 // An error that is an *Error needs someone to change something. The rest of the
-// AgentSpec is filled in then; what the error concerns is left empty. With any
+// AgentSpec is filled in then; what the error concerns is left empty. Where that is
+// the additional CA, so is the address: an agent must not start without it. With any
 // other error an object could not be read and nothing is known: try again.
-func (r *Resolver) Resolve(ctx context.Context, source fleetv1.ManagementClusterSource) (fleetv1.AgentSpec, error) {
+func (r *Resolver) Resolve(ctx context.Context, policy fleetv1.FleetRegistrationPolicySpec) (fleetv1.AgentSpec, error) {
+	source := policy.ManagementCluster
 	settings, settingsErr := r.settings(ctx)
 	if settingsErr != nil && !isError(settingsErr) {
 		return fleetv1.AgentSpec{}, settingsErr
 	}
-	agent := settings.agent(r.Defaults)
+	agent := settings.agent(policy.Agent, r.Defaults)
 	if settingsErr != nil {
 		// The image that Fleet wants is in there, so no default takes its place.
 		agent.Image = ""
@@ -146,6 +149,15 @@ func (r *Resolver) Resolve(ctx context.Context, source fleetv1.ManagementCluster
 	if err != nil && !isError(err) {
 		return fleetv1.AgentSpec{}, err
 	}
+	ca, caErr := r.additionalCA(ctx, policy.Agent)
+	switch {
+	case caErr != nil && !isError(caErr):
+		return fleetv1.AgentSpec{}, caErr
+	case caErr != nil:
+		agent.ManagementCluster = fleetv1.ManagementClusterEndpoint{}
+		err = or(err, caErr)
+	}
+	agent.AdditionalCAData = ca
 	return agent, err
 }
 
@@ -168,30 +180,14 @@ func (r *Resolver) fromPolicy(ctx context.Context, source fleetv1.ManagementClus
 		}
 	}
 	endpoint := fleetv1.ManagementClusterEndpoint{Server: source.Server}
-	ca := source.CA
-	if ca == (fleetv1.CASource{}) {
+	if source.CA == (fleetv1.CASource{}) {
 		return endpoint, nil
 	}
-
-	var bundle []byte
-	var from string
-	var err error
-	switch {
-	case ca.Inline != "" && ca.ConfigMap == (fleetv1.KeyReference{}) && ca.Secret == (fleetv1.KeyReference{}):
-		bundle, from = []byte(ca.Inline), "The policy's spec.managementCluster.ca.inline"
-	case ca.Inline == "" && ca.ConfigMap.Name != "" && ca.Secret == (fleetv1.KeyReference{}):
-		bundle, from, err = r.caFromConfigMap(ctx, ca.ConfigMap)
-	case ca.Inline == "" && ca.ConfigMap == (fleetv1.KeyReference{}) && ca.Secret.Name != "":
-		bundle, from, err = r.caFromSecret(ctx, ca.Secret)
-	default:
-		err = caUnavailable("The policy's spec.managementCluster.ca must name exactly one source")
-	}
+	certificates, err := r.readCA(ctx, source.CA, "spec.managementCluster.ca")
 	if err != nil {
 		return none, err
 	}
-	if endpoint.CertificateAuthorityData, err = parseCA(bundle); err != nil {
-		return none, caUnavailable("%s %v", from, err)
-	}
+	endpoint.CertificateAuthorityData = certificates
 	return endpoint, nil
 }
 

@@ -99,6 +99,11 @@ func caSecret(key, value string) client.Object {
 	}
 }
 
+// from returns a policy that names an address.
+func from(source fleetv1.ManagementClusterSource) fleetv1.FleetRegistrationPolicySpec {
+	return fleetv1.FleetRegistrationPolicySpec{ManagementCluster: source}
+}
+
 func TestResolve(t *testing.T) {
 	ca, otherCA, publicCA := testCA(t, "ca"), testCA(t, "other"), testCA(t, "public")
 	roots := x509.NewCertPool()
@@ -335,7 +340,7 @@ func TestResolve(t *testing.T) {
 				Defaults:         AgentDefaults{Image: "default-agent"},
 				SystemRoots:      roots,
 			}
-			got, err := resolver.Resolve(t.Context(), tc.source)
+			got, err := resolver.Resolve(t.Context(), from(tc.source))
 			g.Expect(reader.names).To(Equal(tc.reads))
 			g.Expect(got.ManagementCluster).To(Equal(tc.want))
 			if tc.noImage {
@@ -385,7 +390,7 @@ func TestFleetsSettingsComeBeforeTheDefaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			resolver := &Resolver{Reader: newReads(t, fleetConfig(tc.config)), FleetNamespace: fleetNamespace, Defaults: tc.defaults}
-			got, err := resolver.Resolve(t.Context(), source)
+			got, err := resolver.Resolve(t.Context(), from(source))
 			g.Expect(err).NotTo(HaveOccurred())
 			tc.want.ManagementCluster.Server = source.Server
 			g.Expect(got).To(Equal(tc.want))
@@ -406,7 +411,7 @@ func TestFailedReadResolvesNothing(t *testing.T) {
 			reader := newReads(t)
 			reader.fail = unavailable
 			resolver := &Resolver{Reader: reader, FleetNamespace: fleetNamespace, Defaults: AgentDefaults{Image: "default-agent"}}
-			got, err := resolver.Resolve(t.Context(), source)
+			got, err := resolver.Resolve(t.Context(), from(source))
 			g.Expect(err).To(MatchError(unavailable))
 			g.Expect(isError(err)).To(BeFalse())
 			g.Expect(got).To(Equal(fleetv1.AgentSpec{}))
@@ -433,7 +438,7 @@ func TestFailedReadOfACAResolvesNothing(t *testing.T) {
 				},
 			})
 			resolver := &Resolver{Reader: failing, ManagerNamespace: managerNamespace, FleetNamespace: fleetNamespace, Defaults: AgentDefaults{Image: "default-agent"}}
-			got, err := resolver.Resolve(t.Context(), fleetv1.ManagementClusterSource{Server: "https://policy.example.com", CA: ca})
+			got, err := resolver.Resolve(t.Context(), from(fleetv1.ManagementClusterSource{Server: "https://policy.example.com", CA: ca}))
 			g.Expect(err).To(MatchError(unavailable))
 			g.Expect(isError(err)).To(BeFalse())
 			g.Expect(got).To(Equal(fleetv1.AgentSpec{}))
@@ -451,7 +456,7 @@ func TestIgnoredFieldsAreLoggedOncePerVersion(t *testing.T) {
 	source := fleetv1.ManagementClusterSource{Server: "https://policy.example.com"}
 
 	for range 3 {
-		_, err := resolver.Resolve(ctx, source)
+		_, err := resolver.Resolve(ctx, from(source))
 		g.Expect(err).NotTo(HaveOccurred())
 	}
 	g.Expect(lines).To(HaveLen(1))
@@ -462,7 +467,7 @@ func TestIgnoredFieldsAreLoggedOncePerVersion(t *testing.T) {
 	g.Expect(reader.Get(ctx, client.ObjectKey{Namespace: fleetNamespace, Name: "fleet-controller"}, live)).To(Succeed())
 	live.Data["config"] = `{"agentCheckinInterval":"later"}`
 	g.Expect(reader.Update(ctx, live)).To(Succeed())
-	_, err := resolver.Resolve(ctx, source)
+	_, err := resolver.Resolve(ctx, from(source))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(lines).To(HaveLen(2))
 }

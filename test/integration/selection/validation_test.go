@@ -105,6 +105,102 @@ func TestTheAPIServerRefusesAPolicyThatCannotBeMeant(t *testing.T) {
 	}
 }
 
+func TestTheAPIServerRefusesAgentSettingsThatCannotBeMeant(t *testing.T) {
+	t.Parallel()
+	env := func(name string) string { return fmt.Sprintf(`{"env":[{"name":%q,"value":"x"}]}`, name) }
+	many := func(field string, count int, item string) string {
+		items := make([]string, count)
+		for i := range items {
+			items[i] = strings.ReplaceAll(item, "#", fmt.Sprint(i))
+		}
+		return fmt.Sprintf(`{%q:[%s]}`, field, strings.Join(items, ","))
+	}
+	for name, tt := range map[string]struct{ settings, field string }{
+		"valid, everything": {`{"image":"rancher/fleet-agent:v1","imagePullPolicy":"Always","registry":"registry.example.com:5000/mirror",
+			"imagePullSecrets":["registry","mirror.example"],"env":[{"name":"GODEBUG","value":"$(x)"},{"name":"EMPTY"}],
+			"proxy":{"httpProxy":"http://proxy:3128","httpsProxy":"socks5://user:pass@[2001:db8::1]:1080","noProxy":"10.0.0.0/8,.example.com"},
+			"resources":{"requests":{"cpu":0,"memory":"64Mi"},"limits":{"cpu":2,"memory":"0.5Gi"}},"nodeSelector":{"example.com/pool":"infra","empty":""},
+			"tolerations":[{"operator":"Exists"},{"key":"a","value":"b","effect":"NoExecute","tolerationSeconds":60}],
+			"affinity":{"nodeAffinity":{}},"network":"Host","priorityClassName":"system-node-critical","checkinInterval":"1s",
+			"garbageCollectionInterval":"15m","workers":{"drift":1},"additionalCA":{"inline":"x"},"preset":"Bootstrap"}`, ""},
+		"valid, the network of pods":          {`{"network":"Pod","preset":"Standard"}`, ""},
+		"valid, an image by IPv6 and digest":  {`{"image":"[2001:db8::1]:5000/agent@sha256:0123"}`, ""},
+		"valid, as much as there can be":      {many("env", 64, `{"name":"V#","value":"`+strings.Repeat("v", 4096)+`"}`), ""},
+		"no settings":                         {`{}`, "spec.agent"},
+		"an image with a blank":               {`{"image":"rancher/fleet agent"}`, "spec.agent.image"},
+		"an image with a scheme":              {`{"image":"?https://registry/agent"}`, "spec.agent.image"},
+		"an empty image":                      {`{"image":""}`, "spec.agent.image"},
+		"an image that is too long":           {fmt.Sprintf(`{"image":%q}`, strings.Repeat("a", 257)), "spec.agent.image"},
+		"an unknown pull policy":              {`{"imagePullPolicy":"Sometimes"}`, "spec.agent.imagePullPolicy"},
+		"a registry with a blank":             {`{"registry":"registry example"}`, "spec.agent.registry"},
+		"a registry with a scheme":            {`{"registry":"https://registry.example.com"}`, "spec.agent.registry"},
+		"an empty registry":                   {`{"registry":""}`, "spec.agent.registry"},
+		"a pull secret without a name":        {`{"imagePullSecrets":[""]}`, "spec.agent.imagePullSecrets"},
+		"a pull secret of another namespace":  {`{"imagePullSecrets":["kube-system/registry"]}`, "spec.agent.imagePullSecrets"},
+		"the same pull secret twice":          {`{"imagePullSecrets":["a","a"]}`, "spec.agent.imagePullSecrets"},
+		"too many pull secrets":               {many("imagePullSecrets", 9, `"a#"`), "spec.agent.imagePullSecrets"},
+		"too many variables":                  {many("env", 65, `{"name":"V#"}`), "spec.agent.env"},
+		"the same variable twice":             {`{"env":[{"name":"A"},{"name":"A"}]}`, "spec.agent.env"},
+		"a variable without a name":           {`{"env":[{"value":"x"}]}`, "spec.agent.env[0].name"},
+		"a variable with an empty name":       {env(""), "spec.agent.env[0].name"},
+		"a variable with a blank in its name": {env("A B"), "spec.agent.env[0].name"},
+		"a variable from elsewhere":           {`{"env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"a","key":"b"}}}]}`, "spec.agent.env[0].valueFrom"},
+		"our namespace":                       {env("NAMESPACE"), "spec.agent.env[0].name"},
+		"a kubeconfig":                        {env("KUBECONFIG"), "spec.agent.env[0].name"},
+		"the agent's scope":                   {env("AGENT_SCOPE"), "spec.agent.env[0].name"},
+		"the interval as a variable":          {env("CHECKIN_INTERVAL"), "spec.agent.env[0].name"},
+		"the election as a variable":          {env("CATTLE_ELECTION_LEASE_DURATION"), "spec.agent.env[0].name"},
+		"workers as a variable":               {env("DRIFT_RECONCILER_WORKERS"), "spec.agent.env[0].name"},
+		"where the probe looks":               {env("FLEET_AGENT_PROBE_BIND_ADDRESS"), "spec.agent.env[0].name"},
+		"a proxy as a variable":               {env("HTTPS_PROXY"), "use the field proxy"},
+		"a proxy in small letters":            {env("no_proxy"), "use the field proxy"},
+		"certificates as a variable":          {env("SSL_CERT_DIR"), "use the field additionalCA"},
+		"a proxy without a scheme":            {`{"proxy":{"httpProxy":"proxy:3128"}}`, "spec.agent.proxy.httpProxy"},
+		"a proxy without a host":              {`{"proxy":{"httpsProxy":"http://"}}`, "spec.agent.proxy.httpsProxy"},
+		"a proxy of an unknown kind":          {`{"proxy":{"httpsProxy":"ftp://proxy"}}`, "spec.agent.proxy.httpsProxy"},
+		"no proxy but exceptions":             {`{"proxy":{"noProxy":"10.0.0.0/8"}}`, "spec.agent.proxy"},
+		"exceptions with a blank":             {`{"proxy":{"httpProxy":"http://proxy","noProxy":"a, b"}}`, "spec.agent.proxy.noProxy"},
+		"no resources":                        {`{"resources":{}}`, "spec.agent.resources"},
+		"a wrong quantity":                    {`{"resources":{"limits":{"memory":"64 MB"}}}`, "spec.agent.resources.limits.memory"},
+		"a negative quantity":                 {`{"resources":{"requests":{"cpu":-1}}}`, "spec.agent.resources.requests"},
+		"a limit of nothing":                  {`{"resources":{"limits":{"memory":"0"}}}`, "spec.agent.resources.limits"},
+		"an unknown resource":                 {`{"resources":{"limits":{"gpu":1}}}`, "spec.agent.resources.limits"},
+		"a request above its limit":           {`{"resources":{"requests":{"memory":"1Gi"},"limits":{"memory":"1000Mi"}}}`, "spec.agent.resources"},
+		"another operating system":            {`{"nodeSelector":{"kubernetes.io/os":"windows"}}`, "spec.agent.nodeSelector"},
+		"a node label that is none":           {`{"nodeSelector":{"a b":"c"}}`, "spec.agent.nodeSelector"},
+		"a node label with a wrong value":     {`{"nodeSelector":{"a":"b c"}}`, "spec.agent.nodeSelector.a"},
+		"an unknown operator":                 {`{"tolerations":[{"key":"a","operator":"Is"}]}`, "spec.agent.tolerations"},
+		"an unknown effect":                   {`{"tolerations":[{"key":"a","effect":"Never"}]}`, "spec.agent.tolerations"},
+		"a toleration of nothing":             {`{"tolerations":[{"value":"a"}]}`, "spec.agent.tolerations"},
+		"a toleration of two minds":           {`{"tolerations":[{"key":"a","operator":"Exists","value":"b"}]}`, "spec.agent.tolerations"},
+		"seconds without an eviction":         {`{"tolerations":[{"key":"a","tolerationSeconds":3}]}`, "spec.agent.tolerations"},
+		"an unknown network":                  {`{"network":"Overlay"}`, "spec.agent.network"},
+		"a priority class without a name":     {`{"priorityClassName":""}`, "spec.agent.priorityClassName"},
+		"a priority class that is no name":    {`{"priorityClassName":"High Priority"}`, "spec.agent.priorityClassName"},
+		"no time between heartbeats":          {`{"checkinInterval":"0s"}`, "spec.agent.checkinInterval"},
+		"less than no time":                   {`{"checkinInterval":"-1m"}`, "spec.agent.checkinInterval"},
+		"a time that is none":                 {`{"checkinInterval":"soon"}`, "spec.agent.checkinInterval"},
+		"no time between collections":         {`{"garbageCollectionInterval":"999ms"}`, "spec.agent.garbageCollectionInterval"},
+		"no workers":                          {`{"workers":{"drift":0}}`, "spec.agent.workers.drift"},
+		"a CA from nowhere":                   {`{"additionalCA":{}}`, "spec.agent.additionalCA"},
+		"an unknown preset":                   {`{"preset":"Fast"}`, "spec.agent.preset"},
+		"no CNI, but the network of pods":     {`{"network":"Pod","preset":"Bootstrap"}`, "spec.agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := ofKind(t, "FleetRegistrationPolicy", `{"agent":`+tt.settings+`}`)
+			err := lab.Client.Create(t.Context(), policy, client.DryRunAll, client.FieldValidation("Strict"))
+			switch {
+			case tt.field == "":
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			case strings.Contains(tt.settings, "valueFrom"):
+				NewWithT(t).Expect(err).To(MatchError(ContainSubstring(tt.field)))
+			default:
+				expectInvalid(t, err, tt.field)
+			}
+		})
+	}
+}
+
 func TestTheAPIServerRefusesARegistrationThatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("a", 52)

@@ -1,0 +1,104 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/remote"
+)
+
+// pullSecrets returns the pull secrets that the agent's settings name, read from the
+// manager's namespace right now, and a note on those that are not to be had: the agent's
+// image may be there for everybody, so they keep nothing from being pushed.
+func (r *Reconciler) pullSecrets(ctx context.Context, input agent.Input) (copies []*corev1.Secret, note string, err error) {
+	var found []corev1.Secret
+	for _, name := range input.Agent.ImagePullSecrets {
+		key := types.NamespacedName{Namespace: r.Upstream.ManagerNamespace, Name: name}
+		live := &corev1.Secret{}
+		switch err := r.APIReader.Get(ctx, key, live); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, "", managementError{fmt.Errorf("reading Secret %s: %w", key, err)}
+		default:
+			found = append(found, *live)
+		}
+	}
+	copies, missing := agent.PullSecrets(input, found)
+	if len(missing) > 0 {
+		note = fmt.Sprintf("Pull secrets that are not in namespace %s, or not of type %s: %s",
+			r.Upstream.ManagerNamespace, corev1.SecretTypeDockerConfigJson, strings.Join(missing, ", "))
+	}
+	return copies, note, nil
+}
+
+// writePullSecrets writes those pull secrets that differ from what is there, and takes
+// away those that the Deployment still names and the settings do not, unless it stays as
+// it is.
+func writePullSecrets(ctx context.Context, workload *remote.Client, input agent.Input, copies []*corev1.Secret, there presentAgent, scope extent) (wrote bool, err error) {
+	for _, copied := range copies {
+		// What is in them needs no new pod.
+		applied, err := apply(ctx, workload, copied, min(scope, whatDiffers))
+		wrote = wrote || applied
+		if err != nil {
+			return wrote, err
+		}
+	}
+	if keep := agent.PullSecretNames(input); scope != whatIsMissing && namesOther(there.deployment, keep) {
+		return true, removePullSecrets(ctx, workload, input.RegistrationID, keep)
+	}
+	return wrote, nil
+}
+
+// namesOther tells whether a Deployment, nil where there is none, names copies of pull
+// secrets beside those in names.
+func namesOther(deployment *appsv1.Deployment, names []string) bool {
+	return deployment != nil && slices.ContainsFunc(deployment.Spec.Template.Spec.ImagePullSecrets,
+		func(reference corev1.LocalObjectReference) bool {
+			return agent.IsPullSecret(reference.Name) && !slices.Contains(names, reference.Name)
+		})
+}
+
+// removePullSecrets takes away the pull secrets that the registration has put into the
+// workload cluster, but for those in keep.
+func removePullSecrets(ctx context.Context, workload *remote.Client, registrationID string, keep []string) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := workload.List(ctx, list, client.InNamespace(agent.Namespace), client.MatchingLabels(agent.Labels())); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range list.Items {
+		item := &list.Items[i]
+		if agent.IsPullSecret(item.Name) && agent.Ours(item, registrationID) && !slices.Contains(keep, item.Name) {
+			errs = append(errs, remove(ctx, workload, item))
+		}
+	}
+	return errors.Join(errs...)
+}

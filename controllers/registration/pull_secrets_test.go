@@ -1,0 +1,196 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+)
+
+// keep makes a pull secret on the management cluster.
+func (l *life) keep(t *testing.T, namespace, name, content string) {
+	t.Helper()
+	NewWithT(t).Expect(l.WithWatch.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Type:       corev1.SecretTypeDockerConfigJson,
+		Data:       map[string][]byte{corev1.DockerConfigJsonKey: []byte(content)},
+	})).To(Succeed())
+}
+
+// name does what the selection controller does when the pull secrets of the policy change.
+func (l *life) name(t *testing.T, names ...string) {
+	t.Helper()
+	reg := l.registration(t)
+	reg.Spec.Agent.ImagePullSecrets = names
+	NewWithT(t).Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+}
+
+// pullSecretsThere returns the pull secrets in the workload cluster, by name.
+func (l *life) pullSecretsThere(t *testing.T) map[string]string {
+	t.Helper()
+	list := &corev1.SecretList{}
+	NewWithT(t).Expect(l.client.List(t.Context(), list)).To(Succeed())
+	there := map[string]string{}
+	for _, secret := range list.Items {
+		if secret.Type == corev1.SecretTypeDockerConfigJson {
+			there[secret.Namespace+"/"+secret.Name] = string(secret.Data[corev1.DockerConfigJsonKey])
+		}
+	}
+	return there
+}
+
+func (l *life) deployedNote(t *testing.T) string {
+	t.Helper()
+	condition := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	NewWithT(t).Expect(condition).To(HaveField("Status", metav1.ConditionTrue))
+	return condition.Message
+}
+
+const ownPull = "cattle-fleet-system/capi-fleet-pull-"
+
+func TestPullSecretsAreThoseOfTheManagersNamespaceThatTheSettingsName(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.keep(t, managerNamespace, "registry-a", "a")
+	l.keep(t, managerNamespace, "registry-b", "b")
+	l.keep(t, "team-a", "registry-a", "the tenant's")
+	l.keep(t, "team-a", "registry-c", "the tenant's")
+	l.name(t, "registry-a", "registry-c")
+	l.reconcile(t)
+	g.Expect(l.pullSecretsThere(t)).To(Equal(map[string]string{ownPull + "registry-a": "a"}))
+	g.Expect(l.deployedNote(t)).To(And(ContainSubstring("registry-c"), ContainSubstring(managerNamespace)))
+
+	l.name(t, "registry-b")
+	l.step(t)
+	g.Expect(l.pullSecretsThere(t)).To(Equal(map[string]string{ownPull + "registry-b": "b"}), "what another policy named is gone")
+	g.Expect(l.deployedNote(t)).To(BeEmpty())
+
+	l.deploymentSays(t, 1)
+	writes := len(l.workload.Writes())
+	l.pass(11 * time.Hour)
+	l.reconciler.ResyncInterval = 10 * time.Hour
+	l.heartbeat(t)
+	l.reconcile(t)
+	g.Expect(l.workload.Writes()).To(HaveLen(writes), "nothing differs")
+
+	l.name(t)
+	l.step(t)
+	g.Expect(l.pullSecretsThere(t)).To(BeEmpty())
+}
+
+func TestAPullSecretIsReadAnewAtEachPush(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.keep(t, managerNamespace, "registry", "old")
+	l.name(t, "registry")
+	l.reconcile(t)
+	l.heartbeat(t)
+	l.reconcile(t)
+
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: "registry"}}
+	g.Expect(l.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)).To(Succeed())
+	secret.Data[corev1.DockerConfigJsonKey] = []byte("new")
+	g.Expect(l.WithWatch.Update(t.Context(), secret)).To(Succeed())
+	l.reconciler.ResyncInterval = 10 * time.Hour
+	l.pass(11 * time.Hour)
+	l.heartbeat(t)
+	l.reconcile(t)
+	g.Expect(l.pullSecretsThere(t)).To(Equal(map[string]string{ownPull + "registry": "new"}))
+
+	g.Expect(l.WithWatch.Delete(t.Context(), secret)).To(Succeed())
+	l.pass(11 * time.Hour)
+	l.heartbeat(t)
+	l.reconcile(t)
+	g.Expect(l.pullSecretsThere(t)).To(HaveKey(ownPull+"registry"), "an agent is not left without what it may need")
+	g.Expect(l.deployedNote(t)).To(ContainSubstring("registry"))
+}
+
+func TestPullSecretsOfOthersAreLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.keep(t, managerNamespace, "registry", "ours")
+	l.name(t, "registry")
+	l.reconcile(t)
+	for name, id := range map[string]string{"capi-fleet-pull-another": "of-another-registration", "theirs": l.registration(t).Spec.RegistrationID} {
+		g.Expect(l.client.Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: name, Labels: agent.Labels(),
+				Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: id}},
+			Type: corev1.SecretTypeDockerConfigJson,
+			Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{}")},
+		})).To(Succeed())
+	}
+
+	l.name(t)
+	l.step(t)
+	g.Expect(l.pullSecretsThere(t)).To(And(HaveLen(2), Not(HaveKey(ownPull+"registry"))))
+}
+
+func TestPullSecretsGoWithTheAgent(t *testing.T) {
+	for _, what := range []fleetv1.AgentDeletion{fleetv1.AgentRemove, fleetv1.AgentKeep} {
+		t.Run(string(what), func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			l.keep(t, managerNamespace, "registry", "ours")
+			l.name(t, "registry")
+			l.reconcile(t)
+			g.Expect(l.pullSecretsThere(t)).To(HaveLen(1))
+
+			l.deploymentStatus(t, 1)
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{Agent: what})
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			l.deploymentStatus(t, 0)
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+			g.Expect(l.pullSecretsThere(t)).To(BeEmpty(), "it is a credential")
+		})
+	}
+}
+
+func TestNothingIsPushedWhileAPullSecretCannotBeRead(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.name(t, "registry")
+	l.reconciler.APIReader = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*corev1.Secret); ok && key.Namespace == managerNamespace {
+				return errors.New("unavailable")
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	for range 3 {
+		result, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		l.pass(result.RequeueAfter)
+	}
+	g.Expect(l.workload.Writes()).To(BeEmpty())
+	condition := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	g.Expect(condition.Reason).To(Equal(fleetv1.InternalErrorReason))
+	g.Expect(strings.ToLower(condition.Message)).NotTo(ContainSubstring("unavailable"))
+}
