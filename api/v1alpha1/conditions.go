@@ -226,6 +226,10 @@ const (
 	// SelfManagedReason means that the workload cluster is the management cluster.
 	SelfManagedReason = "SelfManaged"
 
+	// WorkloadClusterChangedReason means that the kubeconfig leads to another cluster
+	// than the one that was registered, where an agent may still run.
+	WorkloadClusterChangedReason = "WorkloadClusterChanged"
+
 	// AlreadyRegisteredReason means that the workload cluster is registered
 	// already, by another FleetRegistration.
 	AlreadyRegisteredReason = "AlreadyRegistered"

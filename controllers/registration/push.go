@@ -256,7 +256,7 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 // takes our agent away, or one without our agent that is registered already. An empty UID
 // is not known and equal to none.
 func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
-	if systemUID == "" {
+	if systemUID == "" && sameCluster(s.registration, systemUID) {
 		return nil
 	}
 	own, err := r.systemNamespaceUID(ctx)
@@ -273,7 +273,14 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 		}
 		return &refusal{fleetv1.SelfManagedReason, "The workload cluster is the management cluster itself; use Fleet's local cluster for it"}
 	}
-	if takesOver(s.registration) || there.secret != nil && there.belongsTo(s.registration) {
+	if takesOver(s.registration) {
+		return nil
+	}
+	if !sameCluster(s.registration, systemUID) {
+		return &refusal{fleetv1.WorkloadClusterChangedReason,
+			"The kubeconfig leads to another cluster than the one that was registered, where an agent may still run; " + takeOverHint(s.registration)}
+	}
+	if there.secret != nil && there.belongsTo(s.registration) {
 		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}

@@ -254,6 +254,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	ctx = ctrl.LoggerInto(ctx, log)
 
 	if pause := paused(s.cluster, s.registration); pause != nil {
+		s.attempt.leavingSince = time.Time{}
 		before := s.registration.DeepCopy()
 		setCondition(s, fleetv1.PausedCondition, pause)
 		return ctrl.Result{}, r.write(ctx, s, before)
@@ -307,6 +308,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 		return nil, nil
 	}
 	s.attempt = r.attempts.get(key)
+	if s.registration.DeletionTimestamp.IsZero() {
+		s.attempt.leavingSince = time.Time{}
+	}
 
 	if err := r.findCluster(ctx, s); err != nil {
 		return nil, err

@@ -50,8 +50,15 @@ var summarized = []string{
 // time alone will change one of them; zero means never.
 func report(s *scope) time.Time {
 	setCondition(s, fleetv1.PausedCondition, &finding{reason: fleetv1.NotPausedReason})
-	if s.deleting != nil {
+	if !s.registration.DeletionTimestamp.IsZero() && s.deleting == nil && !isTrue(s.registration, fleetv1.DeletingCondition) {
+		s.deleting = internalError()
+		s.deleting.ok = true
+	}
+	if !s.registration.DeletionTimestamp.IsZero() {
 		// The others are about what is being taken away, and stay as they were.
+		if s.deleting == nil {
+			return time.Time{}
+		}
 		setCondition(s, fleetv1.DeletingCondition, s.deleting)
 		setCondition(s, fleetv1.ReadyCondition, &finding{reason: s.deleting.reason, message: s.deleting.message})
 		return time.Time{}

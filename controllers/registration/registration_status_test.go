@@ -272,11 +272,24 @@ func TestTheSelectionControllersConditionStays(t *testing.T) {
 func TestADeletionIsReported(t *testing.T) {
 	g := NewWithT(t)
 	s := newScope(deployed, seen(0), func(s *scope) {
+		s.registration.DeletionTimestamp = &metav1.Time{Time: s.now}
 		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace x"}
 	})
 	report(s)
 	g.Expect(isTrue(s.registration, fleetv1.DeletingCondition)).To(BeTrue())
 	g.Expect(hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason)).To(BeTrue())
+
+	s.deleting = nil
+	report(s)
+	g.Expect(hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason)).To(BeTrue(), "an error is no end of it")
+}
+
+func TestADeletionThatBeginsWithAnErrorIsReported(t *testing.T) {
+	g := NewWithT(t)
+	s := newScope(deployed, seen(0), func(s *scope) { s.registration.DeletionTimestamp = &metav1.Time{Time: s.now} })
+	report(s)
+	g.Expect(isTrue(s.registration, fleetv1.DeletingCondition)).To(BeTrue())
+	g.Expect(hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.InternalErrorReason)).To(BeTrue())
 }
 
 func TestATransitionTimeChangesWithTheStatusOnly(t *testing.T) {

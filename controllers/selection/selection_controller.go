@@ -242,11 +242,41 @@ func (r *Reconciler) optOut(ctx context.Context, cluster *clusterv1.Cluster, reg
 	if err != nil || !selection.OptsOut {
 		return err
 	}
+	if err := r.takeDeletion(ctx, reg); err != nil {
+		return err
+	}
 	uid := reg.UID
 	if err := r.Client.Delete(ctx, reg, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting FleetRegistration %s: %w", key, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Cluster opts out of Fleet", "reason", selection.Reason)
+	return nil
+}
+
+// takeDeletion brings what the registration says of its end in line with its policy, as
+// that is right now: a Cluster that opts out is selected by none any more. Where the
+// policy is gone, what it last said stays.
+func (r *Reconciler) takeDeletion(ctx context.Context, reg *fleetv1.FleetRegistration) error {
+	name := reg.Spec.SelectedBy.Policy
+	if name == "" {
+		return nil
+	}
+	policy := &fleetv1.FleetRegistrationPolicy{}
+	switch err := r.APIReader.Get(ctx, types.NamespacedName{Name: name}, policy); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading FleetRegistrationPolicy %s: %w", name, err)
+	}
+	if reg.Spec.Deletion == policy.Spec.Deletion {
+		return nil
+	}
+	before := reg.DeepCopy()
+	reg.Spec.Deletion = policy.Spec.Deletion
+	if err := r.Client.Patch(ctx, reg, client.MergeFrom(before), client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+	}
+	r.written.Note(reg)
 	return nil
 }
 

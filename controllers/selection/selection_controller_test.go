@@ -578,6 +578,35 @@ func TestOnlyTheClusterItselfOptsOut(t *testing.T) {
 	}
 }
 
+func TestOptingOutGoesByThePolicyAsItIsThen(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		was, is fleetv1.WorkloadsDeletion
+		gone    bool
+		want    fleetv1.WorkloadsDeletion
+	}{
+		{name: "changed to Orphan", was: fleetv1.WorkloadsUninstall, is: fleetv1.WorkloadsOrphan, want: fleetv1.WorkloadsOrphan},
+		{name: "changed to Uninstall", was: fleetv1.WorkloadsOrphan, is: fleetv1.WorkloadsUninstall, want: fleetv1.WorkloadsUninstall},
+		{name: "the policy is gone", was: fleetv1.WorkloadsUninstall, gone: true, want: fleetv1.WorkloadsUninstall},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			reg := registered(by("gold", fleetv1.LabelOnCluster))
+			reg.Spec.Deletion.Workloads = tt.was
+			objects := []client.Object{cluster(register("false")), namespace(nil), reg, fleetConfig(goodConfig)}
+			if !tt.gone {
+				objects = append(objects, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"},
+					Spec: fleetv1.FleetRegistrationPolicySpec{Deletion: fleetv1.DeletionSpec{Workloads: tt.is}}})
+			}
+			e := newEnv(t, objects...)
+			e.reconcile(t)
+			after := e.registrationNow(t)
+			g.Expect(after.DeletionTimestamp).NotTo(BeNil())
+			g.Expect(after.Spec.Deletion.Workloads).To(Equal(tt.want))
+		})
+	}
+}
+
 // After a move all that is known of the agent is of the other management cluster.
 func TestWhatWasMovedHereGetsTheSettingsOfThisManagementCluster(t *testing.T) {
 	moved := func(reg *fleetv1.FleetRegistration) { reg.Spec.ClusterUID = "uid-on-another-management-cluster" }
