@@ -102,6 +102,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		status.Agent.Revision = cmp.Or(was.Revision, unknownRevision)
 	}
 	status.Agent.Settings = decide.Settings(s.registration.Spec.Agent)
+	status.Agent.PullSecrets = r.pulls.of(s.registration.Spec.Agent.ImagePullSecrets)
 	status.Agent.NamespaceUID = status.NamespaceUID
 	status.Agent.PushedTime = metav1.NewTime(s.now)
 	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: sentences(done.note, missing)}

@@ -43,8 +43,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
@@ -118,6 +121,7 @@ type Reconciler struct {
 	clusters written.Versions // whose status was written
 
 	managementUID lazyUID
+	pulls         pullSecretWatch
 }
 
 // SetupWithManager adds the controller and the indexes that it needs to the
@@ -139,6 +143,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			return fmt.Errorf("indexing FleetRegistrations by %s: %w", field, err)
 		}
 	}
+	r.pulls.changed = make(chan event.GenericEvent)
+	if err := mgr.Add(manager.RunnableFunc(r.watchPullSecrets)); err != nil {
+		return fmt.Errorf("adding the watch on pull secrets: %w", err)
+	}
 	placed := handler.EnqueueRequestsFromMapFunc(r.placedToRegistrations)
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("registration").
@@ -150,6 +158,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WatchesMetadata(&corev1.ServiceAccount{}, placed).
 		Watches(&rbacv1.Role{}, placed).
 		Watches(&rbacv1.RoleBinding{}, placed).
+		WatchesRawSource(source.Channel(r.pulls.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(options).
 		Complete(r); err != nil {
 		return fmt.Errorf("setting up the registration controller: %w", err)
