@@ -250,6 +250,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || s == nil {
 		return ctrl.Result{}, err
 	}
+	if r.written.NewerThan(s.registration, s.now) {
+		// The event that brings the cache up to date brings the next reconcile.
+		return ctrl.Result{RequeueAfter: written.Lag}, nil
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KRef(req.Namespace, req.Name))
 	ctx = ctrl.LoggerInto(ctx, log)
 
@@ -288,8 +292,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // gather reads what the reconcile stands on, from the cache. It returns nil where
-// there is nothing to do, or where the cache is known to be behind: the event that
-// brings it up to date brings the next reconcile.
+// there is nothing to do.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*scope, error) {
 	s := &scope{registration: &fleetv1.FleetRegistration{}, now: r.Clock.Now()}
 	if err := r.Client.Get(ctx, key, s.registration); err != nil {
@@ -302,9 +305,6 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
 	if r.WatchFilter != "" && !capilabels.HasWatchLabel(s.registration, r.WatchFilter) {
-		return nil, nil
-	}
-	if r.written.NewerThan(s.registration) {
 		return nil, nil
 	}
 	s.attempt = r.attempts.get(key)
@@ -429,7 +429,7 @@ func (r *Reconciler) patch(ctx context.Context, reg, before *fleetv1.FleetRegist
 	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return fmt.Errorf("patching FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }
 
