@@ -224,6 +224,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		ID:           reg.Spec.RegistrationID,
 		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
 		Namespace:    reg.Status.Namespace,
+		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
 	}
