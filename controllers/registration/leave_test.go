@@ -722,3 +722,23 @@ func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "it stays the holder")
 }
+
+// A workload cluster can show any UID as that of its kube-system.
+func TestANeighbourThatClaimsTheSameUIDBlocksNobodyWhoWasThereFirst(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	other := owned()
+	other.Name, other.UID = "edge-2", "uid-of-edge-2"
+	other.Status.Workload.SystemNamespaceUID = l.registration(t).Status.Workload.SystemNamespaceUID
+	g.Expect(l.WithWatch.Create(t.Context(), other)).To(Succeed())
+	// What would show that the agent is ours is lost.
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+	g.Expect(l.client.Delete(t.Context(), secret)).To(Succeed())
+	l.pass(24 * time.Hour)
+
+	l.reconcile(t)
+
+	g.Expect(isTrue(l.registration(t), fleetv1.AgentDeployedCondition)).To(BeTrue())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+}

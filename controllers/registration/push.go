@@ -254,8 +254,9 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 }
 
 // mayRegister refuses a workload cluster that is the management cluster, from which it
-// takes our agent away, or one without our agent that is registered already. An empty UID
-// is not known and equal to none.
+// takes our agent away, or one that is registered already: a workload cluster can claim
+// any UID, and whoever was registered with it before stays so. One of which nothing is
+// known has to hold our agent. An empty UID is not known and equal to none.
 func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
 	if systemUID == "" && sameCluster(s.registration, systemUID) {
 		return nil
@@ -281,7 +282,8 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 		return &refusal{fleetv1.WorkloadClusterChangedReason,
 			"The kubeconfig leads to another cluster than the one that was registered, where an agent may still run; " + takeOverHint(s.registration)}
 	}
-	if there.secret != nil && there.belongsTo(s.registration) {
+	known := s.registration.Status.Workload.SystemNamespaceUID
+	if known == systemUID || there.secret != nil && there.belongsTo(s.registration) {
 		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}

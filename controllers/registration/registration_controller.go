@@ -233,6 +233,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		ID:           reg.Spec.RegistrationID,
 		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
 		Namespace:    reg.Status.Namespace,
+		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
 	}
@@ -258,6 +259,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil || s == nil {
 		return ctrl.Result{}, err
+	}
+	if r.written.NewerThan(s.registration, s.now) {
+		// The event that brings the cache up to date brings the next reconcile.
+		return ctrl.Result{RequeueAfter: written.Lag}, nil
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KRef(req.Namespace, req.Name))
 	ctx = ctrl.LoggerInto(ctx, log)
@@ -297,8 +302,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // gather reads what the reconcile stands on, from the cache. It returns nil where
-// there is nothing to do, or where the cache is known to be behind: the event that
-// brings it up to date brings the next reconcile.
+// there is nothing to do.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*scope, error) {
 	s := &scope{registration: &fleetv1.FleetRegistration{}, now: r.Clock.Now()}
 	if err := r.Client.Get(ctx, key, s.registration); err != nil {
@@ -311,9 +315,6 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
 	if r.WatchFilter != "" && !capilabels.HasWatchLabel(s.registration, r.WatchFilter) {
-		return nil, nil
-	}
-	if r.written.NewerThan(s.registration) {
 		return nil, nil
 	}
 	s.attempt = r.attempts.get(key)
@@ -438,7 +439,7 @@ func (r *Reconciler) patch(ctx context.Context, reg, before *fleetv1.FleetRegist
 	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return fmt.Errorf("patching FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }
 

@@ -278,7 +278,7 @@ func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetR
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }
 
@@ -291,7 +291,7 @@ func (r *Reconciler) announce(ctx context.Context, s *scope, before *fleetv1.Fle
 	if event := transition(before, s.registration); event != nil {
 		r.Recorder.Eventf(s.cluster, s.registration, event.kind, event.reason, "Register", "%s", event.note)
 	}
-	if r.clusters.NewerThan(s.cluster) {
+	if r.clusters.NewerThan(s.cluster, r.Clock.Now()) {
 		return nil
 	}
 	condition := fleetRegistered(s)
@@ -337,7 +337,7 @@ func (r *Reconciler) writeToCluster(ctx context.Context, s *scope, conditions ..
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.clusters.Note(s.cluster)
+	r.clusters.Note(s.cluster, r.Clock.Now())
 	return nil
 }
 

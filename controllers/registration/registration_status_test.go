@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -400,7 +401,7 @@ func newStatusAPI(t *testing.T, live *fleetv1.FleetRegistration, answers ...erro
 			return nil
 		},
 	}).Build()
-	api.reconciler = &Reconciler{Client: c, APIReader: c}
+	api.reconciler = &Reconciler{Client: c, APIReader: c, Clock: testclock.NewFakePassiveClock(epoch)}
 	return api
 }
 

@@ -294,6 +294,23 @@ func TestTheIDOfTheClustersOwnFleetClusterIsTakenUpAgain(t *testing.T) {
 	}
 }
 
+// Whoever can make Fleet Clusters can copy an ID that others hold.
+func TestAnIDThatAnotherRegistrationHoldsIsNotTakenUp(t *testing.T) {
+	g := NewWithT(t)
+	id := strings.Repeat("x", idLength)
+	existing := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{
+		fleetv1.ClusterUIDAnnotation: "uid-of-cluster", fleetv1.RegistrationIDAnnotation: id,
+	}}}
+	victim := registered(func(reg *fleetv1.FleetRegistration) {
+		reg.Namespace, reg.Name, reg.Spec.RegistrationID = "team-b", "edge-9", id
+	})
+	e := newEnv(t, cluster(register("true")), namespace(nil), fleetConfig(goodConfig), existing, victim)
+
+	e.reconcile(t)
+
+	g.Expect(e.registrationNow(t).Spec.RegistrationID).To(And(HaveLen(idLength), Not(Equal(id))))
+}
+
 func TestNothingIsDoneWithAClusterThatIsNotToJoin(t *testing.T) {
 	paused := func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) }
 	annotated := func(annotation string) func(*clusterv1.Cluster) {
