@@ -42,6 +42,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("ok"))
 		return
 	case "/version":
+		if s.inMemory {
+			http.NotFound(w, r)
+			return
+		}
 		writeJSON(w, http.StatusOK, version.Info{Major: "1", Minor: "36", GitVersion: gitVersion, Platform: "linux/amd64"})
 		return
 	}
@@ -57,7 +61,18 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if err := s.answerResource(w, r, t); err != nil {
+	if s.inMemory {
+		if refuseInMemory(w, r, t) {
+			return
+		}
+		// It answers with whole objects, whatever it is asked for.
+		r.Header.Del("Accept")
+	}
+	switch err := s.answerResource(w, r, t); {
+	case err != nil && s.inMemory:
+		status := statusOf(err)
+		writeJSON(w, int(status.Code), map[string]any{"ErrStatus": status})
+	case err != nil:
 		writeError(w, err)
 	}
 }
