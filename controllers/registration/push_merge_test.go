@@ -55,11 +55,15 @@ func TestAClusterWithoutServerSideApplyJoinsIsPutRightAndLeaves(t *testing.T) {
 	g.Expect(l.client.Get(t.Context(), key, deployment)).To(Succeed())
 	g.Expect(l.client.Patch(t.Context(), deployment, client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"theirs":"x"}},"spec":{"replicas":3,"minReadySeconds":7}}`)))).To(Succeed())
+	deployment.Spec.Template.Spec.Containers[0].TerminationMessagePath = "/theirs"
+	deployment.Spec.Template.Spec.Containers[0].Image = "not-ours"
+	g.Expect(l.client.Update(t.Context(), deployment)).To(Succeed())
 	l.silent(t)
 	g.Expect(l.client.Get(t.Context(), key, deployment)).To(Succeed())
 	g.Expect(*deployment.Spec.Replicas).To(Equal(int32(1)))
 	g.Expect(deployment.Spec.MinReadySeconds).To(Equal(int32(7)), "not ours")
 	g.Expect(deployment.Labels).To(HaveKeyWithValue("theirs", "x"))
+	g.Expect(deployment.Spec.Template.Spec.Containers[0]).To(And(HaveField("Image", "agent"), HaveField("TerminationMessagePath", "/theirs")))
 
 	made := l.changes()
 	l.silent(t)
