@@ -17,7 +17,6 @@ limitations under the License.
 package lightapi
 
 import (
-	"net/http"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -57,9 +56,4 @@ func TestAnInMemoryServerDoesWhatThatOfClusterAPIDoes(t *testing.T) {
 
 	_, err = c.NetworkingV1().NetworkPolicies("default").Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
 	g.Expect(apierrors.IsInternalError(err)).To(BeTrue(), "%v", err)
-
-	version, err := get(ctx, server, "/version")
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(version.Body.Close()).To(Succeed())
-	g.Expect(version.StatusCode).To(Equal(http.StatusNotFound))
 }

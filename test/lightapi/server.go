@@ -61,7 +61,8 @@ type Options struct {
 	// InMemory makes the Server as limited as the API server of Cluster API's in-memory
 	// provider: it serves few resources and answers others with 500, knows no
 	// server-side apply and no JSON patch (415), no subresource and no metadata alone,
-	// gives no object a UID, and answers errors with something that is no Status.
+	// gives no object a UID, and answers errors with something that is no Status. Unlike
+	// that one it answers /version, by which a lab knows that it is there.
 	InMemory bool
 }
 
