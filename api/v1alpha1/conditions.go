@@ -189,7 +189,8 @@ const (
 	// ResponseTimeoutReason means that the server did not end its answer in time.
 	ResponseTimeoutReason = "ResponseTimeout"
 
-	// ResponseTooLargeReason means that the server's answer was cut off at 4 MiB.
+	// ResponseTooLargeReason means that the server's answer was cut off at 4 MiB, or
+	// would need too much memory.
 	ResponseTooLargeReason = "ResponseTooLarge"
 
 	// ServerErrorReason means that the server answered with an error of its own

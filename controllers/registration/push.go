@@ -485,7 +485,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		done.any = done.any || applied
 		switch {
 		case err == nil:
-		case agent.Optional(obj) && notServed(err):
+		case agent.Optional(obj) && (notServed(err) || notServedInMemory(ctx, workload, obj, err)):
 			done.note = "The workload cluster does not serve " + obj.GetObjectKind().GroupVersionKind().Kind
 		default:
 			return done, err
@@ -542,6 +542,10 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, scop
 	}
 	err = workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired),
 		client.FieldOwner(upstream.FieldOwner), client.ForceOwnership)
+	if apierrors.IsUnsupportedMediaType(err) {
+		wrote, err = mergeInto(ctx, workload, desired)
+		return wrote, rejected(obj, err)
+	}
 	return err == nil, rejected(obj, err)
 }
 
@@ -593,7 +597,7 @@ func removeAll(ctx context.Context, workload *remote.Client, registrationID stri
 
 func remove(ctx context.Context, workload *remote.Client, obj client.Object) error {
 	err := workload.Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if err != nil && notServed(err) {
+	if err != nil && (notServed(err) || notServedInMemory(ctx, workload, obj, err)) {
 		return nil
 	}
 	return err
