@@ -74,6 +74,7 @@ func up(command *cobra.Command, dir string, clusters int, programs programs) (er
 	out := newPrinter(command)
 	lab, err := env.Start(ctx, env.Options{
 		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: programs.controller, FleetAgent: programs.agent,
+		ClusterAPI: env.ClusterAPI(programs.clusterAPI),
 	})
 	if err != nil {
 		return err

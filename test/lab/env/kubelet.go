@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -311,10 +312,11 @@ func (k *kubelet) removePods(ctx context.Context, pods []corev1.Pod) error {
 func (k *kubelet) createPod(ctx context.Context, deployment *appsv1.Deployment, template string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: agentName + "-" + template + "-",
-			Namespace:    k.spec.Namespace,
-			Labels:       deployment.Spec.Template.Labels,
-			Annotations:  deployment.Spec.Template.Annotations,
+			// Not by the API server: Cluster API's in-memory one generates no names.
+			Name:        agentName + "-" + template + "-" + rand.String(5),
+			Namespace:   k.spec.Namespace,
+			Labels:      deployment.Spec.Template.Labels,
+			Annotations: deployment.Spec.Template.Annotations,
 		},
 		Spec: *deployment.Spec.Template.Spec.DeepCopy(),
 	}
