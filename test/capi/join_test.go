@@ -63,7 +63,7 @@ func TestAClusterIsAvailableOnlyOnceItIsInFleet(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	w := suite.AddCluster(t, lab, "gated", env.ClusterOptions{Namespace: "gated"})
-	cluster := eventuallyCluster(t, w.Key(), clusterv1.ClusterControlPlaneAvailableCondition, metav1.ConditionTrue)
+	cluster := eventuallyTrue(t, w.Key(), clusterv1.ClusterControlPlaneAvailableCondition)
 	g.Expect(cluster.Spec.AvailabilityGates).To(BeEmpty(), "the gate is that of the ClusterClass")
 
 	// All but the gate is right.
@@ -78,7 +78,7 @@ func TestAClusterIsAvailableOnlyOnceItIsInFleet(t *testing.T) {
 
 	label(t, w.Key(), "true")
 	suite.EventuallyReady(t, lab, w)
-	eventuallyCluster(t, w.Key(), clusterv1.ClusterAvailableCondition, metav1.ConditionTrue)
+	eventuallyTrue(t, w.Key(), clusterv1.ClusterAvailableCondition)
 }
 
 func TestAClusterInTheOldVersionOfTheAPIJoins(t *testing.T) {

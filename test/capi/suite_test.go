@@ -82,7 +82,7 @@ func finishJoin(t *testing.T, w *env.Workload) *joined {
 	g.Expect(lab.Client.Create(t.Context(), suite.Bundle(w.Namespace, bundle))).To(Succeed())
 	deployed := suite.EventuallyDeployed(t, w, bundle)
 	j.object = deployed
-	eventuallyCluster(t, w.Key(), clusterv1.ClusterAvailableCondition, metav1.ConditionTrue)
+	eventuallyTrue(t, w.Key(), clusterv1.ClusterAvailableCondition)
 	return j
 }
 
@@ -140,16 +140,16 @@ func clusterOf(g Gomega, t *testing.T, key client.ObjectKey) *clusterv1.Cluster 
 	return cluster
 }
 
-// eventuallyCluster waits until a condition of a Cluster has a status for its present
-// generation and returns the Cluster.
-func eventuallyCluster(t *testing.T, key client.ObjectKey, condition string, status metav1.ConditionStatus) *clusterv1.Cluster {
+// eventuallyTrue waits until a condition of a Cluster is true for its present generation and
+// returns the Cluster.
+func eventuallyTrue(t *testing.T, key client.ObjectKey, condition string) *clusterv1.Cluster {
 	t.Helper()
 	var cluster *clusterv1.Cluster
 	NewWithT(t).Eventually(func(g Gomega) {
 		cluster = clusterOf(g, t, key)
 		found := meta.FindStatusCondition(cluster.Status.Conditions, condition)
 		g.Expect(found).NotTo(BeNil(), "no condition %s", condition)
-		g.Expect(found.Status).To(Equal(status), "%s: %s", found.Reason, found.Message)
+		g.Expect(found.Status).To(Equal(metav1.ConditionTrue), "%s: %s", found.Reason, found.Message)
 		g.Expect(found.ObservedGeneration).To(Equal(cluster.Generation))
 	}).WithTimeout(patience).WithPolling(suite.Poll).Should(Succeed())
 	return cluster
