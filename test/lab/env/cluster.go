@@ -223,19 +223,47 @@ func (w *Workload) create(ctx context.Context) error {
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: w.api.endpoint()},
 	}
 	w.opts.adapt(cluster)
+	if w.lab.opts.ClusterAPI == ClusterAPICore {
+		if err := w.refer(ctx, cluster); err != nil {
+			return err
+		}
+	}
 	if err := w.lab.Client.Create(ctx, cluster, fieldOwner); err != nil {
 		return fmt.Errorf("creating the Cluster: %w", err)
 	}
-	if err := w.patchStatus(ctx, func(status *clusterv1.ClusterStatus) {
-		status.Initialization.InfrastructureProvisioned = ptr.To(true)
-		status.SetTypedPhase(clusterv1.ClusterPhaseProvisioned)
-	}); err != nil {
+	if err := w.setProvisioned(ctx); err != nil {
 		return err
 	}
 	if w.opts.NoKubeconfig {
 		return nil
 	}
 	return w.WriteKubeconfig(ctx, w.Kubeconfig())
+}
+
+// setProvisioned says that the infrastructure is there.
+func (w *Workload) setProvisioned(ctx context.Context) error {
+	if w.lab.opts.ClusterAPI == ClusterAPICore {
+		return w.tellCore(ctx, labClusterKind, "provisioned")
+	}
+	return w.patchStatus(ctx, func(status *clusterv1.ClusterStatus) {
+		status.Initialization.InfrastructureProvisioned = ptr.To(true)
+		status.SetTypedPhase(clusterv1.ClusterPhaseProvisioned)
+	})
+}
+
+// setInitialized says that the control plane has worked once.
+func (w *Workload) setInitialized(ctx context.Context) error {
+	if w.lab.opts.ClusterAPI == ClusterAPICore {
+		return w.tellCore(ctx, labControlPlaneKind, "controlPlaneInitialized")
+	}
+	return w.patchStatus(ctx, func(status *clusterv1.ClusterStatus) {
+		status.Initialization.ControlPlaneInitialized = ptr.To(true)
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type:   clusterv1.ClusterControlPlaneInitializedCondition,
+			Status: metav1.ConditionTrue,
+			Reason: clusterv1.ClusterControlPlaneInitializedReason,
+		})
+	})
 }
 
 // createNamespace makes a namespace on the management cluster where it is missing.
@@ -360,15 +388,7 @@ func (w *Workload) initialize() {
 	if w.ctx.Err() != nil {
 		return
 	}
-	err := w.patchStatus(w.ctx, func(status *clusterv1.ClusterStatus) {
-		status.Initialization.ControlPlaneInitialized = ptr.To(true)
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type:   clusterv1.ClusterControlPlaneInitializedCondition,
-			Status: metav1.ConditionTrue,
-			Reason: clusterv1.ClusterControlPlaneInitializedReason,
-		})
-	})
-	if err != nil && w.ctx.Err() == nil {
+	if err := w.setInitialized(w.ctx); err != nil && w.ctx.Err() == nil {
 		w.report(err)
 	}
 }

@@ -41,7 +41,8 @@ const (
 	// of Cluster API.
 	ClusterAPINone ClusterAPI = ""
 	// ClusterAPICore means the controllers and webhooks of Cluster API's core, over
-	// workload clusters that the lab makes.
+	// workload clusters that the lab makes, as their infrastructure and control plane
+	// provider.
 	ClusterAPICore ClusterAPI = "core"
 	// ClusterAPIInMemory means that Cluster API makes the clusters: core, the kubeadm
 	// providers, and the in-memory backend for infrastructure. One such lab runs on a
@@ -105,6 +106,9 @@ func (l *Lab) startProviders(ctx context.Context) error {
 		}
 		crds = append(crds, p.crds...)
 		running = append(running, p)
+	}
+	if l.opts.ClusterAPI == ClusterAPICore {
+		crds = append(crds, labProviderCRDs()...)
 	}
 	if err := l.installCRDs(ctx, crds); err != nil {
 		return err
