@@ -17,6 +17,8 @@ limitations under the License.
 package capi
 
 import (
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -27,16 +29,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
 func TestAClusterOfTheTemplatesJoins(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
-	j := join(t, "joins")
+	key := client.ObjectKey{Namespace: "joins", Name: "edge-1"}
+	g.Expect(lab.InstallClusterClass(t.Context(), key.Namespace)).To(Succeed())
+	g.Expect(lab.Client.Create(t.Context(), generateCluster(t, key))).To(Succeed())
+	w, err := lab.AdoptCluster(t.Context(), key, env.ClusterOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	j := finishJoin(t, w)
 	j.expectUntouched(t)
 
 	// All of the cluster is Cluster API's own.
@@ -57,6 +66,22 @@ func TestAClusterOfTheTemplatesJoins(t *testing.T) {
 	t.Logf("API answers ► Ready %s; initialized %s, registered %s", registered,
 		meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ClusterControlPlaneInitializedCondition).LastTransitionTime.UTC(),
 		meta.FindStatusCondition(cluster.Status.Conditions, fleetv1.FleetRegisteredCondition).LastTransitionTime.UTC())
+}
+
+// generateCluster has clusterctl make a Cluster of the template, as the docs say.
+func generateCluster(t *testing.T, key client.ObjectKey) *unstructured.Unstructured {
+	t.Helper()
+	g := NewWithT(t)
+	clusterctl, err := kube.FindClusterctl(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	command := exec.CommandContext(t.Context(), clusterctl, "generate", "cluster", key.Name, "--target-namespace", key.Namespace,
+		"--kubernetes-version", "v1.35.0", "--from", filepath.Join("..", "..", "templates", "cluster-template-in-memory.yaml"))
+	command.Env = []string{"HOME=" + t.TempDir()}
+	content, err := command.Output()
+	g.Expect(err).NotTo(HaveOccurred())
+	cluster := &unstructured.Unstructured{}
+	g.Expect(yaml.Unmarshal(content, cluster)).To(Succeed())
+	return cluster
 }
 
 func TestAClusterIsAvailableOnlyOnceItIsInFleet(t *testing.T) {

@@ -82,7 +82,6 @@ func demo(command *cobra.Command, dir string, programs programs, limit time.Dura
 	lab, err := env.Start(ctx, env.Options{
 		Dir: dir, Log: out.printf, FirstHeartbeat: realFirstHeartbeat,
 		FleetController: programs.controller, FleetAgent: programs.agent,
-		ClusterAPI: env.ClusterAPI(programs.clusterAPI),
 		OnEvent: func(event env.Event) {
 			out.event(event)
 			if event.Cluster.Name == joining {

@@ -74,16 +74,13 @@ func newCommand() *cobra.Command {
 	return root
 }
 
-// programs are the flags that put Fleet's and Cluster API's own programs in place of the
-// stand-ins.
-type programs struct{ controller, agent, clusterAPI string }
+// programs are the flags that put Fleet's own programs in place of the stand-ins.
+type programs struct{ controller, agent string }
 
 func (p *programs) addFlags(command *cobra.Command) {
 	command.Flags().StringVar(&p.controller, "fleet-controller", "",
 		"Fleet's controller to run in place of the stand-in; FLEET_CRDS must name a file with Fleet's CRDs")
 	command.Flags().StringVar(&p.agent, "fleet-agent", "", "Fleet's agent to run in place of agentsim")
-	command.Flags().StringVar(&p.clusterAPI, "capi", "", "controllers of Cluster API to run: "+
-		"core, over the lab's workload clusters, or in-memory, which makes the workload clusters and all about them itself")
 }
 
 // check finds a wrong path before anything is started.
