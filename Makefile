@@ -13,6 +13,8 @@ SHELL := /usr/bin/env bash
 # The image that the released manifests name.
 IMAGE ?= ghcr.io/capi-fleet/capi-fleet
 TAG ?= dev
+# The folder that takes the files of a release.
+RELEASE_DIR ?= out
 
 # -------------------------------------------------------------------------- go
 
@@ -137,7 +139,7 @@ build: ## Build the manager as bin/manager.
 
 .PHONY: release-manifests
 release-manifests: $(KUSTOMIZE) ## Write what clusterctl installs to out/ (IMAGE and TAG name the image).
-	mkdir -p out
+	mkdir -p $(RELEASE_DIR)
 	$(KUSTOMIZE) build config/default | \
-		sed 's|image: ghcr.io/capi-fleet/capi-fleet:dev|image: $(IMAGE):$(TAG)|' > out/addon-components.yaml
-	cp metadata.yaml out/metadata.yaml
+		sed 's|image: ghcr.io/capi-fleet/capi-fleet:dev|image: $(IMAGE):$(TAG)|' > $(RELEASE_DIR)/addon-components.yaml
+	cp metadata.yaml $(wildcard templates/*.yaml) $(RELEASE_DIR)
