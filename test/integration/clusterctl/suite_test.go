@@ -147,14 +147,18 @@ func newRepository(ctx context.Context, dir string) (repository, error) {
 func makeRelease(ctx context.Context, version, dir string) error {
 	command := exec.CommandContext(ctx, "make", "release-manifests", "RELEASE_DIR="+dir, "IMAGE="+image, "TAG="+version)
 	command.Dir = filepath.Join("..", "..", "..")
-	// This make is none of the one that may run the tests.
-	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		return strings.HasPrefix(variable, "MAKE") || strings.HasPrefix(variable, "MFLAGS=")
-	})
+	command.Env = withoutMake(os.Environ())
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("make release-manifests: %w\n%s", err, output)
 	}
 	return nil
+}
+
+// withoutMake takes out what a make that runs the tests says to those that it starts.
+func withoutMake(environment []string) []string {
+	return slices.DeleteFunc(environment, func(variable string) bool {
+		return strings.HasPrefix(variable, "MAKE") || strings.HasPrefix(variable, "MFLAGS=")
+	})
 }
 
 // clusterctl runs clusterctl, with these variables besides, and returns what it prints
