@@ -72,7 +72,7 @@ clean: ## Remove what was built: binaries, manifests, tools.
 ##@ Code
 
 .PHONY: generate
-generate: generate-deepcopy generate-crds generate-rbac ## Write all generated files anew.
+generate: generate-deepcopy generate-crds generate-rbac generate-docs ## Write all generated files anew.
 
 .PHONY: generate-deepcopy
 generate-deepcopy: $(CONTROLLER_GEN) ## Write the deep copies of our API and of Fleet's types.
@@ -86,6 +86,10 @@ generate-crds: $(CONTROLLER_GEN) ## Write the CRDs of our API.
 generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers in the code.
 	$(CONTROLLER_GEN) rbac:roleName=capi-fleet-manager-role \
 		paths=./controllers/... paths=./internal/manager/... output:rbac:dir=config/rbac
+
+.PHONY: generate-docs
+generate-docs: generate-crds generate-rbac ## Write the pages of the reference that repeat the manifests.
+	go run ./hack/docgen
 
 .PHONY: verify
 verify: verify-generated verify-modules verify-licence verify-manifests verify-e2e ## Fail if something that is kept in step is not.
