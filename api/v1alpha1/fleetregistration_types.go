@@ -516,6 +516,7 @@ type CredentialStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fleetregistrations,scope=Namespaced,shortName=fleetreg,categories=cluster-api
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=addon-fleet";"clusterctl.cluster.x-k8s.io="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the agent is deployed and reports"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is or is not ready"
 // +kubebuilder:printcolumn:name="Selected",type=string,JSONPath=`.status.conditions[?(@.type=="Selected")].status`,description="Whether a policy still selects the Cluster"

@@ -312,6 +312,7 @@ type FleetRegistrationPolicyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fleetregistrationpolicies,scope=Cluster,shortName=fleetregpolicy,categories=cluster-api
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=addon-fleet";"clusterctl.cluster.x-k8s.io=";"clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the policy can be carried out"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it can or cannot"
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The highest wins"
