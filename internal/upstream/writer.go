@@ -22,7 +22,9 @@ import (
 	"reflect"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -500,6 +502,12 @@ func kind(obj client.Object) string {
 		return "Role"
 	case *rbacv1.RoleBinding:
 		return "RoleBinding"
+	case *appsv1.Deployment:
+		return "Deployment"
+	case *networkingv1.NetworkPolicy:
+		return "NetworkPolicy"
+	case *corev1.Secret:
+		return "Secret"
 	}
 	return "object"
 }
