@@ -26,8 +26,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -37,6 +37,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -92,6 +93,7 @@ func newManagement(t *testing.T, objects ...client.Object) (*management, *Reconc
 	}
 	m := &management{clock: testclock.NewFakePassiveClock(epoch), events: events.NewFakeRecorder(100)}
 	m.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithStatusSubresource(&fleetv1.FleetRegistration{}, &fleet.Cluster{}, &clusterv1.Cluster{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {

@@ -379,7 +379,7 @@ func TestApplyOwnsNoFieldThatNobodySet(t *testing.T) {
 						".spec.template.spec.volumes.emptyDir", // the volume's type
 						".spec.podSelector",                    // all pods
 						".spec.ingress", ".spec.egress",        // everything
-						".data.token",                          // none, where there was one
+						".data.token", // none, where there was one
 					))
 				}
 			})
