@@ -32,6 +32,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -433,7 +434,6 @@ func TestAHostedAgentGivesWayToAnotherManagementCluster(t *testing.T) {
 func TestTheHealthOfAHostedAgentIsLookedAtWithoutDialling(t *testing.T) {
 	g := NewWithT(t)
 	l := joinedHosted(t)
-	l.hostedStatus(t, 1)
 	l.take(t)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
 	deployment := l.hosted(t)
@@ -455,7 +455,8 @@ func TestTheHealthOfAHostedAgentIsLookedAtWithoutDialling(t *testing.T) {
 	l.step(t)
 
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.AgentImagePullFailedReason)
-	g.Expect(l.deployedNote(t)).To(ContainSubstring("management cluster"))
+	deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	g.Expect(deployed.Message).To(HavePrefix("The management cluster cannot pull"))
 	g.Expect(l.workload.Requests()).To(HaveLen(requests))
 }
 

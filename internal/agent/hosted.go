@@ -125,6 +125,7 @@ func hostedDeployment(in Input, hosting Hosting) *appsv1.Deployment {
 	hosted.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 	template := &hosted.Spec.Template
 	template.Labels = labels
+	template.Annotations[fleetv1.HostedForAnnotation] = hosting.Registration.String()
 	template.Annotations[hostedRevisionAnnotation] = hash([]any{hosting.Workload, hosting.AccountUID})
 
 	pod := &template.Spec

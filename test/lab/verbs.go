@@ -73,7 +73,7 @@ func up(command *cobra.Command, dir string, clusters int, programs programs) (er
 	ctx := command.Context()
 	out := newPrinter(command)
 	lab, err := env.Start(ctx, env.Options{
-		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: programs.controller, FleetAgent: programs.agent,
+		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: programs.controller, FleetAgent: programs.agent, Placement: programs.where(),
 	})
 	if err != nil {
 		return err
