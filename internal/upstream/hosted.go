@@ -57,7 +57,7 @@ func (w *Writer) HostedDeployment(ctx context.Context, r Registration) (*appsv1.
 		return nil, err
 	}
 	if !r.ours(live) {
-		return nil, hostedForeign(live)
+		return nil, notOurs(fleetv1.HostedObjectForeignReason, live)
 	}
 	return live.(*appsv1.Deployment), nil
 }
@@ -70,11 +70,6 @@ func (w *Writer) HostedSecret(ctx context.Context, r Registration) (*corev1.Secr
 		return nil, err
 	}
 	return live.(*corev1.Secret), nil
-}
-
-func hostedForeign(obj client.Object) *Refusal {
-	return &Refusal{fleetv1.HostedObjectForeignReason,
-		fmt.Sprintf("%s %s exists and is not ours; delete it", kind(obj), client.ObjectKeyFromObject(obj))}
 }
 
 // HasHosted tells, by the cache, whether the registration has the Deployment of a hosted
@@ -114,7 +109,7 @@ func (w *Writer) ApplyHosted(ctx context.Context, r Registration, obj client.Obj
 	}
 	if live != nil {
 		if !r.ours(live) {
-			return false, hostedForeign(live)
+			return false, notOurs(fleetv1.HostedObjectForeignReason, live)
 		}
 		live.GetObjectKind().SetGroupVersionKind(desired.GroupVersionKind())
 		present, err := agent.ToUnstructured(live)
@@ -189,7 +184,7 @@ func (w *Writer) RemoveHosted(ctx context.Context, r Registration) error {
 	var errs []error
 	for _, name := range r.names() {
 		for _, obj := range agent.HostedLeftovers(w.ManagerNamespace, name) {
-			_, err := w.delete(ctx, r, obj, nil)
+			_, err := w.delete(ctx, r, obj)
 			errs = append(errs, err)
 		}
 	}
