@@ -106,10 +106,12 @@ verify-manifests: $(KUSTOMIZE) ## Fail if the manifests do not build.
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Look for mistakes in the code.
 	$(GOLANGCI_LINT) run
+	cd test/capi && $(GOLANGCI_LINT) run
 
 .PHONY: lint-fix
 lint-fix: $(GOLANGCI_LINT) ## Look for mistakes, and mend those that can be mended by machine.
 	$(GOLANGCI_LINT) run --fix
+	cd test/capi && $(GOLANGCI_LINT) run --fix
 
 ##@ Test
 
@@ -124,6 +126,12 @@ test: $(GOTESTSUM) ## Run the tests with the race detector.
 test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
 		-race -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
+
+# Most of the time these wait for Cluster API, so they do it all at once.
+.PHONY: test-capi
+test-capi: $(GOTESTSUM) ## Run the tests on clusters that Cluster API makes.
+	cd test/capi && $(GOTESTSUM) --format testname $(if $(JUNIT),--junitfile $(abspath $(JUNIT))) -- \
+		-race -timeout 40m -parallel 16 $(GOTEST_ARGS) ./...
 
 .PHONY: demo
 demo: ## Show two clusters in the lab, one of which joins Fleet.

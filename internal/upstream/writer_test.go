@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -924,7 +925,7 @@ func TestAFleetClusterThatNamesAStrangeNamespaceIsPutRightBeforeItIsDeleted(t *t
 			cluster := all[fleetCluster].(*fleet.Cluster)
 			cluster.Status.Namespace = "kube-system"
 			cluster.Finalizers = []string{"fleet.cattle.io/test"}
-			there := append(all[2:], cluster, kubeSystem())
+			there := slices.Concat(all[2:], []client.Object{cluster, kubeSystem()})
 			if !tt.gone {
 				there = append(there, all[namespace])
 			}

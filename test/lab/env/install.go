@@ -51,8 +51,12 @@ const agentImage = "rancher/fleet-agent:v0.15.0"
 type object = unstructured.Unstructured
 
 // InstallClusterAPI installs the CRDs of Cluster API, where Options.NoClusterAPI left
-// them out, and returns once they are served.
+// them out, and the controllers that Options.ClusterAPI asks for. It returns once the CRDs
+// are served and the webhooks answer.
 func (l *Lab) InstallClusterAPI(ctx context.Context) error {
+	if l.opts.ClusterAPI != ClusterAPINone {
+		return l.startProviders(ctx)
+	}
 	moduleDir, err := goOutput(ctx, l.root, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	if err != nil {
 		return err

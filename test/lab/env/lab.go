@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,6 +85,8 @@ type Options struct {
 	// something.
 	Race bool
 
+	// ClusterAPI says what of Cluster API runs.
+	ClusterAPI ClusterAPI
 	// NoClusterAPI leaves Cluster API's CRDs out, NoFleet those of Fleet.
 	// InstallClusterAPI and InstallFleet install them later.
 	NoClusterAPI, NoFleet bool
@@ -130,6 +133,7 @@ type Lab struct {
 	root       string // of the source
 	lock       *os.File
 	assets     kube.Assets
+	providers  []kube.Provider
 	etcd       *kube.Etcd
 	management *kube.ControlPlane
 	timeline   *timeline
@@ -141,11 +145,14 @@ type Lab struct {
 	group  sync.WaitGroup
 
 	mu         sync.Mutex
-	processes  []*kube.Process // Fleet's controllers
+	processes  []*kube.Process // Fleet's controllers and Cluster API's
 	managers   []*Manager
 	workloads  []*Workload
 	closed     bool
 	closeError error
+
+	// freeInMemoryPorts gives back what takeInMemoryPorts took, nil for nothing.
+	freeInMemoryPorts func()
 }
 
 // Start starts a lab and returns once the management cluster is complete and the
@@ -173,6 +180,9 @@ func newLab(opts Options) (*Lab, error) {
 	}
 	if opts.FleetCRDs == "" {
 		opts.FleetCRDs = os.Getenv("FLEET_CRDS")
+	}
+	if _, err := opts.ClusterAPI.providerNames(); err != nil {
+		return nil, err
 	}
 	if opts.FleetController != "" && opts.FleetCRDs == "" {
 		return nil, errors.New("fleet's controller needs Fleet's own CRDs: name their file in FLEET_CRDS")
@@ -222,6 +232,7 @@ func (l *Lab) start(ctx context.Context) error {
 		config, err = renderConfig(groupCtx, l.root, l.opts.ConfigDir)
 		return err
 	})
+	group.Go(func() error { return l.findProviders(groupCtx) })
 	group.Go(func() error { return l.startManagement(groupCtx) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -328,6 +339,9 @@ func (l *Lab) close() error {
 	for _, process := range l.processes {
 		errs = append(errs, process.Stop())
 	}
+	if l.freeInMemoryPorts != nil {
+		l.freeInMemoryPorts()
+	}
 	l.cancel()
 	var group errgroup.Group
 	for _, workload := range l.workloads {
@@ -421,7 +435,8 @@ func emptyDir(dir string) error {
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, fleetv1.AddToScheme, fleet.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme,
+		fleetv1.AddToScheme, fleet.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic(err) // two kinds of one name: a fault of the program
