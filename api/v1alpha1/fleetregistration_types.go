@@ -273,7 +273,24 @@ type AgentSpec struct {
 	// preset is a set of settings that the others add to. Empty means Standard.
 	// +optional
 	Preset AgentPreset `json:"preset,omitempty"`
+
+	// placement says in which cluster the agent's pod runs. Empty means Workload.
+	// +optional
+	Placement AgentPlacement `json:"placement,omitempty"`
 }
+
+// AgentPlacement says in which cluster an agent's pod runs.
+// +kubebuilder:validation:Enum=Workload;Management
+type AgentPlacement string
+
+const (
+	// PlacementWorkload runs the agent in the workload cluster, which needs a way to the
+	// management cluster then.
+	PlacementWorkload AgentPlacement = "Workload"
+	// PlacementManagement runs it in the manager's namespace on the management cluster,
+	// so that the workload cluster needs no way out.
+	PlacementManagement AgentPlacement = "Management"
+)
 
 // EnvVar is a variable of the agent's container.
 type EnvVar struct {
@@ -451,6 +468,10 @@ type WorkloadStatus struct {
 
 // AgentStatus describes the agent's objects in the workload cluster.
 type AgentStatus struct {
+	// placement is where the agent was last put. Empty means Workload.
+	// +optional
+	Placement AgentPlacement `json:"placement,omitempty"`
+
 	// revision of the agent's manifests that was last put in place.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -488,7 +509,8 @@ type AgentStatus struct {
 	PushedTime metav1.Time `json:"pushedTime,omitempty,omitzero"`
 }
 
-// CredentialStatus describes a token.
+// CredentialStatus describes the token that the agent was given: for the management
+// cluster or, where it runs there, for the workload cluster.
 type CredentialStatus struct {
 	// issuedTime is when the token was issued.
 	// +optional
@@ -499,8 +521,8 @@ type CredentialStatus struct {
 	// +optional
 	ExpirationTime metav1.Time `json:"expirationTime,omitempty,omitzero"`
 
-	// serviceAccountUID is the UID of the service account that the token is for: the
-	// token ends with it. Empty means that it is not known.
+	// serviceAccountUID is the UID of the agent's service account on the management
+	// cluster: its token for that ends with it. Empty means that it is not known.
 	// +optional
 	ServiceAccountUID types.UID `json:"serviceAccountUID,omitempty"`
 

@@ -77,7 +77,7 @@ func up(command *cobra.Command, dir string, clusters int, programs programs, clu
 	out := newPrinter(command)
 	lab, err := env.Start(ctx, env.Options{
 		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: programs.controller, FleetAgent: programs.agent,
-		ClusterAPI: clusterAPI,
+		ClusterAPI: clusterAPI, Placement: programs.where(),
 	})
 	if err != nil {
 		return err

@@ -111,6 +111,10 @@ type Options struct {
 	// real agent takes 15.
 	FirstHeartbeat time.Duration
 
+	// Placement is where agents run, by a policy that takes all labelled Clusters. Empty
+	// means in the workload clusters, without a policy.
+	Placement fleetv1.AgentPlacement
+
 	// ConfigDir is the kustomization that is installed. Empty means config/default.
 	ConfigDir string
 }
@@ -237,7 +241,11 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := l.install(ctx, config); err != nil {
 		return fmt.Errorf("installing the APIs on the management cluster: %w", err)
 	}
+	if err := l.setPlacement(ctx); err != nil {
+		return err
+	}
 	l.group.Go(func() { l.timeline.run(l.ctx, l.Client) })
+	l.startHostedKubelet()
 	if err := l.startFleet(); err != nil {
 		return err
 	}
