@@ -100,8 +100,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	}
 	if err := builder.TypedControllerManagedBy[use](mgr).
 		Named("class").
-		Watches(&fleetv1.FleetRegistration{}, enqueue(r.ofRegistration), builder.WithPredicates(newSpec())).
-		Watches(&clusterv1.Cluster{}, enqueue(r.ofCluster), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&fleetv1.FleetRegistration{}, enqueue(r.ofRegistration), builder.WithPredicates(newNeed())).
+		Watches(&clusterv1.Cluster{}, enqueue(r.ofCluster), builder.WithPredicates(newNeed())).
 		WatchesMetadata(&clusterv1.ClusterClass{}, enqueue(r.ofClass), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&fleet.Cluster{}, enqueue(ofFleetCluster), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&fleet.ClusterGroup{}, enqueue(ofGroup)).
@@ -116,11 +116,12 @@ func enqueue(uses func(context.Context, client.Object) []use) handler.TypedEvent
 	return handler.TypedEnqueueRequestsFromMapFunc(uses)
 }
 
-// newSpec lets through what may change the need of a registration for a group.
-func newSpec() predicate.Predicate {
+// newNeed lets through what may change the need of a Cluster or its registration for a
+// group. Status does not.
+func newNeed() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return annotations.HasPaused(e.ObjectOld) != annotations.HasPaused(e.ObjectNew)
+			return annotations.HasPaused(e.ObjectOld) != annotations.HasPaused(e.ObjectNew) || !e.ObjectNew.GetDeletionTimestamp().IsZero()
 		},
 	})
 }
