@@ -197,7 +197,8 @@ const (
 	// ResponseTimeoutReason means that the server did not end its answer in time.
 	ResponseTimeoutReason = "ResponseTimeout"
 
-	// ResponseTooLargeReason means that the server's answer was cut off at 4 MiB.
+	// ResponseTooLargeReason means that the server's answer was cut off at 4 MiB, or
+	// would need too much memory.
 	ResponseTooLargeReason = "ResponseTooLarge"
 
 	// ServerErrorReason means that the server answered with an error of its own
@@ -233,6 +234,10 @@ const (
 
 	// SelfManagedReason means that the workload cluster is the management cluster.
 	SelfManagedReason = "SelfManaged"
+
+	// WorkloadClusterChangedReason means that the kubeconfig leads to another cluster
+	// than the one that was registered, where an agent may still run.
+	WorkloadClusterChangedReason = "WorkloadClusterChanged"
 
 	// AlreadyRegisteredReason means that the workload cluster is registered
 	// already, by another FleetRegistration.

@@ -471,6 +471,12 @@ type AgentStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Settings string `json:"settings,omitempty"`
 
+	// pullSecrets is a hash of which versions of the pull secrets were last copied. Empty
+	// means that the settings name none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PullSecrets string `json:"pullSecrets,omitempty"`
+
 	// namespaceUID is the UID of the cluster namespace that the agent was last
 	// pointed at.
 	// +optional

@@ -60,10 +60,12 @@ const (
 
 // Reconciler reconciles Fleet Clusters.
 type Reconciler struct {
-	// Client reads from the cache and writes.
-	Client client.Client
+	// Client reads from the cache.
+	Client client.Reader
 	// APIReader reads without a cache what is about to be written to.
 	APIReader client.Reader
+	// Upstream writes the label.
+	Upstream *upstream.Writer
 	// Recorder records events on Fleet Clusters.
 	Recorder events.EventRecorder
 	// Clock is the time.
@@ -172,7 +174,7 @@ func (r *Reconciler) report(ctx context.Context, cached *fleet.Cluster) error {
 	if err != nil || cluster == nil {
 		return err
 	}
-	if err := r.label(ctx, cluster); err != nil {
+	if err := r.Upstream.LabelOrphan(ctx, cluster); err != nil {
 		return err
 	}
 	key := client.ObjectKeyFromObject(cluster)
@@ -204,46 +206,4 @@ func (r *Reconciler) confirm(ctx context.Context, cached *fleet.Cluster) (*fleet
 		return nil, err
 	}
 	return cluster, nil
-}
-
-// label puts the label on the cluster namespace and on the Fleet Cluster, which comes
-// last: what broke off before it is done again.
-func (r *Reconciler) label(ctx context.Context, cluster *fleet.Cluster) error {
-	namespace, err := r.clusterNamespace(ctx, cluster)
-	if err != nil {
-		return err
-	}
-	var objects []client.Object
-	if namespace != nil {
-		objects = append(objects, namespace)
-	}
-	for _, obj := range append(objects, cluster) {
-		// The UID keeps it off one that was made anew in between.
-		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:"true"}}}`, obj.GetUID(), fleetv1.OrphanLabel)
-		err := r.Client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(upstream.FieldOwner))
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("labelling %T %s: %w", obj, client.ObjectKeyFromObject(obj), err)
-		}
-	}
-	return nil
-}
-
-// clusterNamespace returns the cluster namespace that the Fleet Cluster names, or nil
-// where there is none that is its own.
-func (r *Reconciler) clusterNamespace(ctx context.Context, cluster *fleet.Cluster) (*corev1.Namespace, error) {
-	name := cluster.Status.Namespace
-	if name == "" {
-		return nil, nil
-	}
-	namespace := &corev1.Namespace{}
-	if err := r.APIReader.Get(ctx, types.NamespacedName{Name: name}, namespace); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
-	}
-	if namespace.Annotations[fleetv1.RegistrationIDAnnotation] != cluster.Annotations[fleetv1.RegistrationIDAnnotation] {
-		return nil, nil
-	}
-	return namespace, nil
 }

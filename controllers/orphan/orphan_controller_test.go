@@ -66,7 +66,11 @@ func fleetCluster(change ...func(*fleet.Cluster)) *fleet.Cluster {
 
 func namespace(registrationID string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: clusterNamespace, UID: "uid-of-namespace", Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: registrationID},
+		Name: clusterNamespace, UID: "uid-of-namespace", Annotations: map[string]string{
+			fleetv1.RegistrationIDAnnotation: registrationID,
+			fleet.ClusterNamespaceAnnotation: key.Namespace,
+			fleet.ClusterAnnotation:          key.Name,
+		},
 	}}
 }
 
@@ -113,35 +117,37 @@ func newEnv(t *testing.T, objects ...client.Object) *env {
 	}
 	e.api = newAPI(t, objects...)
 	e.cached = e.api
+	cached := interceptor.NewClient(e.api, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			return e.cached.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return e.cached.List(ctx, list, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			e.writes = append(e.writes, fmt.Sprintf("patch %T", obj))
+			if e.broken != nil {
+				return e.broken
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return errors.New("create")
+		},
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			return errors.New("update")
+		},
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+			return errors.New("delete")
+		},
+	})
 	e.Reconciler = &Reconciler{
 		APIReader: e.api,
-		Client: interceptor.NewClient(e.api, interceptor.Funcs{
-			Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-				return e.cached.Get(ctx, key, obj, opts...)
-			},
-			List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-				return e.cached.List(ctx, list, opts...)
-			},
-			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-				e.writes = append(e.writes, fmt.Sprintf("patch %T", obj))
-				if e.broken != nil {
-					return e.broken
-				}
-				return c.Patch(ctx, obj, patch, opts...)
-			},
-			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-				return errors.New("create")
-			},
-			Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
-				return errors.New("update")
-			},
-			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
-				return errors.New("delete")
-			},
-		}),
-		Recorder: e.events,
-		Clock:    e.clock,
-		Grace:    grace,
+		Client:    cached,
+		Upstream:  &upstream.Writer{Client: cached, Reader: e.api},
+		Recorder:  e.events,
+		Clock:     e.clock,
+		Grace:     grace,
 	}
 	return e
 }

@@ -74,6 +74,9 @@ type attempt struct {
 	// seen the newest one there.
 	reporting types.UID
 	seen      time.Time
+	// leavingSince is when the registration was first seen to be taken away; zero while
+	// it is not, or is paused.
+	leavingSince time.Time
 }
 
 func (a *attempts) get(key types.NamespacedName) *attempt {
@@ -109,6 +112,15 @@ func (a *attempt) heartbeat(cluster *fleet.Cluster, now time.Time) time.Time {
 		a.seen = seen
 	}
 	return a.seen
+}
+
+// leavingFor returns how long the registration has been taken away. Time in which it was
+// paused, or there was no manager, does not count: nothing was tried then.
+func (a *attempt) leavingFor(now time.Time) time.Duration {
+	if a.leavingSince.IsZero() {
+		a.leavingSince = now
+	}
+	return now.Sub(a.leavingSince)
 }
 
 // wait returns how long the next try has to wait; zero means that it is due. A

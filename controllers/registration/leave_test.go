@@ -18,6 +18,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -224,6 +225,12 @@ func TestWithoutProofThatTheAgentStoppedTheFleetClusterStaysAsAnOrphan(t *testin
 			NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), secret)).To(Succeed())
 		},
 		"a pod that never ends": func(*testing.T, *life) {},
+		"a kubeconfig that leads to another cluster": func(t *testing.T, l *life) {
+			// What is there looks as if the agent had stopped.
+			NewWithT(t).Expect(l.client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(agent.Namespace))).To(Succeed())
+			l.deploymentStatus(t, 0)
+			l.joinedElsewhere(t)
+		},
 		"another agent's Secret": func(t *testing.T, l *life) {
 			secret := &corev1.Secret{}
 			l.has(t, secret)
@@ -254,6 +261,109 @@ func TestWithoutProofThatTheAgentStoppedTheFleetClusterStaysAsAnOrphan(t *testin
 			g.Expect(l.eventsSoFar()).To(ContainElement(ContainSubstring("Warning LeftAsOrphan")))
 		})
 	}
+}
+
+// joinedElsewhere makes the registration one of another workload cluster.
+func (l *life) joinedElsewhere(t *testing.T) {
+	t.Helper()
+	reg := l.registration(t)
+	reg.Status.Workload.SystemNamespaceUID = "uid-of-another-cluster"
+	NewWithT(t).Expect(l.Status().Update(t.Context(), reg)).To(Succeed())
+}
+
+func TestAnotherClusterBehindTheKubeconfigGetsNoAgent(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.joinedElsewhere(t)
+	l.pass(40 * time.Hour)
+	l.heartbeat(t)
+	writes := len(l.workload.Writes())
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WorkloadClusterChangedReason)
+	g.Expect(l.workload.Writes()).To(HaveLen(writes))
+	g.Expect(l.tokens).To(Equal(1), "no token for it")
+
+	reg := l.registration(t)
+	allow("")(reg)
+	g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "a person says that it is the one")
+	g.Expect(l.registration(t).Status.Workload.SystemNamespaceUID).NotTo(BeEquivalentTo("uid-of-another-cluster"))
+}
+
+func TestNothingIsTakenOutOfAnotherClusterBehindTheKubeconfig(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.joinedElsewhere(t)
+	writes := len(l.workload.Writes())
+	cluster := &clusterv1.Cluster{}
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), cluster)).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	g.Expect(l.workload.Writes()).To(HaveLen(writes))
+}
+
+func TestAnOptOutThatIsTakenBackTooLateComesToItsEnd(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.deploymentStatus(t, 0)
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	g.Expect(l.fleetCluster(t)).To(BeNil())
+
+	cluster := &clusterv1.Cluster{}
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	cluster.Labels = map[string]string{fleetv1.RegisterLabel: "true"}
+	g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.accounts(t)).To(BeZero(), "the next registration could not use it")
+}
+
+func TestAPauseDoesNotCountAgainstLeaving(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+
+	pause := func(on bool) {
+		cluster := &clusterv1.Cluster{}
+		g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+		cluster.Spec.Paused = &on
+		g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	}
+	pause(true)
+	l.step(t)
+	l.pass(time.Hour)
+	pause(false)
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason), "it has its time yet")
+	l.pass(stopTimeout)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.fleetCluster(t).Labels).To(HaveKey(fleetv1.OrphanLabel))
+}
+
+func TestErrorsDoNotStartTheTimeOfLeavingAnew(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	reader, writer := l.reconciler.APIReader, l.reconciler.Upstream.Reader
+	broken := interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("unavailable")
+		},
+	})
+	l.reconciler.APIReader, l.reconciler.Upstream.Reader = broken, broken
+	l.pass(stopTimeout)
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).To(HaveOccurred())
+	l.expect(t, fleetv1.DeletingCondition, metav1.ConditionTrue, fleetv1.StoppingAgentReason)
+	l.reconciler.APIReader, l.reconciler.Upstream.Reader = reader, writer
+	g.Expect(l.once(t)).To(BeEmpty(), "its time is over")
 }
 
 func TestAClusterThatNeverHadAnAgentLeavesAtOnce(t *testing.T) {
@@ -611,4 +721,24 @@ func TestAWorkloadClusterWithTwoRegistrationsIsGivenToTheOneThatAPersonNames(t *
 	l.pass(40 * time.Hour)
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"), "it stays the holder")
+}
+
+// A workload cluster can show any UID as that of its kube-system.
+func TestANeighbourThatClaimsTheSameUIDBlocksNobodyWhoWasThereFirst(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	other := owned()
+	other.Name, other.UID = "edge-2", "uid-of-edge-2"
+	other.Status.Workload.SystemNamespaceUID = l.registration(t).Status.Workload.SystemNamespaceUID
+	g.Expect(l.WithWatch.Create(t.Context(), other)).To(Succeed())
+	// What would show that the agent is ours is lost.
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+	g.Expect(l.client.Delete(t.Context(), secret)).To(Succeed())
+	l.pass(24 * time.Hour)
+
+	l.reconcile(t)
+
+	g.Expect(isTrue(l.registration(t), fleetv1.AgentDeployedCondition)).To(BeTrue())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
 }

@@ -46,8 +46,14 @@ type life struct {
 
 func newLife(t *testing.T) *life {
 	t.Helper()
+	return newLifeOn(t, lightapi.Options{})
+}
+
+// newLifeOn has a workload API with these options.
+func newLifeOn(t *testing.T, options lightapi.Options) *life {
+	t.Helper()
 	g := NewWithT(t)
-	server, err := lightapi.New(lightapi.Options{})
+	server, err := lightapi.New(options)
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(server.Close)
 	workload, err := client.New(server.Config(), client.Options{})

@@ -143,6 +143,7 @@ func (r *Reconciler) pushInput(s *scope, revision string) decide.PushInput {
 		LastSeen:        s.lastSeen,
 		CheckinInterval: s.registration.Spec.Agent.CheckinInterval.Duration,
 		AccountUID:      s.accountUID,
+		PullSecrets:     r.pulls.of(s.registration.Spec.Agent.ImagePullSecrets),
 		NextCheck:       s.attempt.nextCheck,
 		ResyncInterval:  r.ResyncInterval,
 	}

@@ -18,12 +18,12 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -65,6 +65,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 	if how, departs := decide.Departure(s.cluster.Labels, s.registration.Spec.SelectedBy, s.registration.Spec.Deletion); departs {
 		return r.leave(ctx, s, how)
 	}
+	if done, result, err := r.finishLeaving(ctx, s); !done {
+		return result, err
+	}
 	if meta.IsStatusConditionFalse(s.registration.Status.Conditions, fleetv1.SelectedCondition) {
 		// Nothing makes it anew, so nothing would keep the Cluster's condition true.
 		if err := r.forgetOnCluster(ctx, s); err != nil {
@@ -91,6 +94,20 @@ func (r *Reconciler) doomed(ctx context.Context, s *scope) (bool, error) {
 		return false, fmt.Errorf("reading namespace %s: %w", key.Namespace, err)
 	}
 	return !namespace.DeletionTimestamp.IsZero(), nil
+}
+
+// finishLeaving takes the rest away where the Fleet Cluster is gone, by a Cluster that
+// opted out and no longer does, or by a person, and tells whether there is nothing left to
+// do. Nothing can be registered with what would stay.
+func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ ctrl.Result, _ error) {
+	exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
+	switch refusal := (*upstream.Refusal)(nil); {
+	case exists || errors.As(err, &refusal):
+		return true, ctrl.Result{}, nil
+	case err != nil:
+		return false, ctrl.Result{}, err
+	}
+	return r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
 }
 
 // forgetOnCluster takes our condition off the Cluster.
@@ -127,7 +144,7 @@ func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, erro
 // deleteUpstream takes the objects on the management cluster away, and tells whether
 // that is done. Fleet has its time to delete the cluster namespace.
 func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream.DeleteOptions) (done bool, _ ctrl.Result, _ error) {
-	opts.Abandon = s.deletingFor() > fleetDeletionTimeout
+	opts.Abandon = s.attempt.leavingFor(s.now) > fleetDeletionTimeout
 	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), opts)
 	if err != nil {
 		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
@@ -138,16 +155,6 @@ func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream
 		return false, ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	return true, ctrl.Result{}, nil
-}
-
-// deletingFor is how long the registration has been taken away. Time in which it was
-// paused or there was no manager does not count.
-func (s *scope) deletingFor() time.Duration {
-	began := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.DeletingCondition)
-	if began == nil || began.Status != metav1.ConditionTrue {
-		return 0
-	}
-	return s.now.Sub(began.LastTransitionTime.Time)
 }
 
 // tryRemoveAgent makes one attempt to take the agent out of a workload cluster that
@@ -164,7 +171,21 @@ func (r *Reconciler) tryRemoveAgent(ctx context.Context, s *scope) {
 	}
 }
 
-// toWorkload connects to the workload cluster for a bounded time.
+// errOtherCluster says that a kubeconfig leads to a cluster which is not the one that was
+// registered. Nothing that is seen there says anything about that one.
+var errOtherCluster = &remote.Error{
+	Reason:  fleetv1.WorkloadClusterChangedReason,
+	Message: "the kubeconfig leads to another cluster than the one that was registered",
+}
+
+// sameCluster tells whether a workload cluster is the one that was registered, by the UID
+// of its namespace kube-system. Where none was recorded, there is nothing to compare.
+func sameCluster(reg *fleetv1.FleetRegistration, systemUID types.UID) bool {
+	recorded := reg.Status.Workload.SystemNamespaceUID
+	return recorded == "" || recorded == systemUID
+}
+
+// toWorkload connects to the workload cluster that was registered, for a bounded time.
 func (r *Reconciler) toWorkload(ctx context.Context, s *scope, visit func(context.Context, *remote.Client) error) error {
 	kubeconfig, err := r.kubeconfig(ctx, s)
 	if err != nil {
@@ -177,6 +198,13 @@ func (r *Reconciler) toWorkload(ctx context.Context, s *scope, visit func(contex
 	defer workload.Close()
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
+	systemUID, err := workload.SystemNamespaceUID(ctx)
+	if err != nil {
+		return err
+	}
+	if !sameCluster(s.registration, systemUID) {
+		return errOtherCluster
+	}
 	return visit(ctx, workload)
 }
 

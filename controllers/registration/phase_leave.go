@@ -72,7 +72,7 @@ func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.Ag
 		case err != nil:
 			return ctrl.Result{}, err
 		case waitsFor == "":
-		case s.deletingFor() < stopTimeout:
+		case s.attempt.leavingFor(s.now) < stopTimeout:
 			s.deleting = &finding{true, fleetv1.StoppingAgentReason, waitsFor}
 			return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
 		default:
@@ -100,7 +100,7 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{KeepAccount: true}); !done {
 		return result, err
 	}
-	last := s.deletingFor() >= fleetDeletionTimeout+uninstallTimeout
+	last := s.attempt.leavingFor(s.now) >= fleetDeletionTimeout+uninstallTimeout
 	left := r.uninstalled(ctx, s, what, last)
 	if left != "" && !last {
 		s.deleting = &finding{true, fleetv1.UninstallingWorkloadsReason, "Waiting until all is uninstalled. " + left}

@@ -55,7 +55,7 @@ func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Resu
 	if reg.Status.Namespace == "" || made == nil || made.Status != metav1.ConditionTrue {
 		return r.ensureUpstream(ctx, s, in)
 	}
-	account, amiss, err := r.Upstream.Look(ctx, in, s.fleetCluster, reg.Status.NamespaceUID)
+	account, amiss, err := r.Upstream.Look(ctx, in, s.fleetCluster)
 	switch {
 	case err != nil:
 		return refusedUpstream(s, err)
@@ -160,6 +160,12 @@ func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.R
 			in.FleetCluster)
 	}
 	s.registration.Status.Namespace, s.registration.Status.NamespaceUID = placed.Namespace, placed.NamespaceUID
+	if placed.AccountUID == "" {
+		// The agent's tokens ended. Only when the new namespace is written down does anyone
+		// get rights in it, so a crash in between ends them once more.
+		s.fleetClusterReady = &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The cluster namespace is another one than before; the agent's account is made anew"}
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
 	s.accountUID = placed.AccountUID
 	s.fleetClusterReady = &finding{ok: true, reason: fleetv1.FleetClusterCreatedReason}
 	return ctrl.Result{}, nil

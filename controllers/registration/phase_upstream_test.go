@@ -152,7 +152,35 @@ func TestAClusterNamespaceThatWasDeletedIsWaitedForAndMadeAnew(t *testing.T) {
 	after := m.registration(t).Status
 	g.Expect(after.Namespace).To(Equal(before.Namespace))
 	g.Expect(after.NamespaceUID).NotTo(Or(BeEmpty(), Equal(before.NamespaceUID)))
+	g.Expect(m.writes).To(Equal([]string{"create *v1.Namespace", "delete *v1.ServiceAccount"}))
+	g.Expect(hasReason(m.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.WaitingForFleetClusterReason)).To(BeTrue())
+
+	m.writes = nil
+	_, err = r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.writes).To(ContainElement("create *v1.ServiceAccount"))
+	g.Expect(isTrue(m.registration(t), fleetv1.FleetClusterReadyCondition)).To(BeTrue())
+}
+
+func TestTheNewNamespaceIsNotRecordedBeforeTheOldAccountIsGone(t *testing.T) {
+	g := NewWithT(t)
+	m, r := newPlaced(t)
+	before := m.registration(t).Status
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: before.Namespace}}
+	g.Expect(m.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
+	m.writes = nil
+	stays := interceptor.NewClient(m, interceptor.Funcs{
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+			return errors.New("no")
+		},
+	})
+	r.Upstream = &upstream.Writer{Client: stays, Reader: m, Cache: m, ManagerNamespace: managerNamespace}
+
+	_, err := r.Reconcile(t.Context(), edge)
+
+	g.Expect(err).To(HaveOccurred())
 	g.Expect(m.writes).To(Equal([]string{"create *v1.Namespace"}))
+	g.Expect(m.registration(t).Status.NamespaceUID).To(Equal(before.NamespaceUID))
 }
 
 func TestAPlacedRegistrationNoticesThatItsFleetClusterIsAnothers(t *testing.T) {

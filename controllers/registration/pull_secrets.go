@@ -44,9 +44,11 @@ func (r *Reconciler) pullSecrets(ctx context.Context, input agent.Input) (copies
 		live := &corev1.Secret{}
 		switch err := r.APIReader.Get(ctx, key, live); {
 		case apierrors.IsNotFound(err):
+			r.pulls.saw(name, noPullSecret)
 		case err != nil:
 			return nil, "", managementError{fmt.Errorf("reading Secret %s: %w", key, err)}
 		default:
+			r.pulls.saw(name, versionOf(live))
 			found = append(found, *live)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -130,6 +131,63 @@ func TestAPullSecretIsReadAnewAtEachPush(t *testing.T) {
 	l.reconcile(t)
 	g.Expect(l.pullSecretsThere(t)).To(HaveKey(ownPull+"registry"), "an agent is not left without what it may need")
 	g.Expect(l.deployedNote(t)).To(ContainSubstring("registry"))
+}
+
+func TestAChangedPullSecretIsPushed(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.keep(t, managerNamespace, "registry", "old")
+	l.name(t, "registry", "missing")
+	l.reconcile(t)
+	l.heartbeat(t)
+	l.reconcile(t)
+	changed := make(chan event.GenericEvent, 2)
+	// A manager that was started anew knows none of them.
+	l.reconciler.pulls = pullSecretWatch{changed: changed}
+	look := func() {
+		t.Helper()
+		g.Expect(l.reconciler.lookAtPullSecrets(t.Context())).To(Succeed())
+	}
+	look()
+	g.Expect(changed).To(BeEmpty(), "nothing changed")
+
+	visits := len(l.workload.Requests())
+	secret := &corev1.Secret{}
+	g.Expect(l.Get(t.Context(), client.ObjectKey{Namespace: managerNamespace, Name: "registry"}, secret)).To(Succeed())
+	secret.Data[corev1.DockerConfigJsonKey] = []byte("new")
+	g.Expect(l.WithWatch.Update(t.Context(), secret)).To(Succeed())
+	l.reconcile(t)
+	g.Expect(l.workload.Requests()).To(HaveLen(visits))
+
+	look()
+	g.Expect(changed).To(HaveLen(1))
+	g.Expect(client.ObjectKeyFromObject((<-changed).Object)).To(Equal(edge.NamespacedName))
+	l.reconcile(t)
+	g.Expect(l.pullSecretsThere(t)).To(HaveKeyWithValue(ownPull+"registry", "new"))
+
+	visits = len(l.workload.Requests())
+	look()
+	g.Expect(changed).To(BeEmpty())
+	l.reconcile(t)
+	g.Expect(l.workload.Requests()).To(HaveLen(visits))
+
+	l.keep(t, managerNamespace, "missing", "there now")
+	look()
+	g.Expect(changed).To(HaveLen(1))
+	l.reconcile(t)
+	g.Expect(l.pullSecretsThere(t)).To(HaveKeyWithValue(ownPull+"missing", "there now"))
+}
+
+func TestPullSecretsAreNotAskedForWhereNoneIsNamed(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	l.reconciler.APIReader = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("a request")
+		},
+	})
+	g.Expect(l.reconciler.lookAtPullSecrets(t.Context())).To(Succeed())
 }
 
 func TestPullSecretsOfOthersAreLeftAlone(t *testing.T) {

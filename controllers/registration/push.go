@@ -102,6 +102,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		status.Agent.Revision = cmp.Or(was.Revision, unknownRevision)
 	}
 	status.Agent.Settings = decide.Settings(s.registration.Spec.Agent)
+	status.Agent.PullSecrets = r.pulls.of(s.registration.Spec.Agent.ImagePullSecrets)
 	status.Agent.NamespaceUID = status.NamespaceUID
 	status.Agent.PushedTime = metav1.NewTime(s.now)
 	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: sentences(done.note, missing)}
@@ -253,10 +254,11 @@ func (r *Reconciler) tryToken(ctx context.Context, s *scope, value string) (reje
 }
 
 // mayRegister refuses a workload cluster that is the management cluster, from which it
-// takes our agent away, or one without our agent that is registered already. An empty UID
-// is not known and equal to none.
+// takes our agent away, or one that is registered already: a workload cluster can claim
+// any UID, and whoever was registered with it before stays so. One of which nothing is
+// known has to hold our agent. An empty UID is not known and equal to none.
 func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote.Client, systemUID types.UID, there presentAgent) error {
-	if systemUID == "" {
+	if systemUID == "" && sameCluster(s.registration, systemUID) {
 		return nil
 	}
 	own, err := r.systemNamespaceUID(ctx)
@@ -273,7 +275,15 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 		}
 		return &refusal{fleetv1.SelfManagedReason, "The workload cluster is the management cluster itself; use Fleet's local cluster for it"}
 	}
-	if takesOver(s.registration) || there.secret != nil && there.belongsTo(s.registration) {
+	if takesOver(s.registration) {
+		return nil
+	}
+	if !sameCluster(s.registration, systemUID) {
+		return &refusal{fleetv1.WorkloadClusterChangedReason,
+			"The kubeconfig leads to another cluster than the one that was registered, where an agent may still run; " + takeOverHint(s.registration)}
+	}
+	known := s.registration.Status.Workload.SystemNamespaceUID
+	if known == systemUID || there.secret != nil && there.belongsTo(s.registration) {
 		return nil
 	}
 	list := &fleetv1.FleetRegistrationList{}
@@ -475,7 +485,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		done.any = done.any || applied
 		switch {
 		case err == nil:
-		case agent.Optional(obj) && notServed(err):
+		case agent.Optional(obj) && (notServed(err) || notServedInMemory(ctx, workload, obj, err)):
 			done.note = "The workload cluster does not serve " + obj.GetObjectKind().GroupVersionKind().Kind
 		default:
 			return done, err
@@ -532,6 +542,10 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, scop
 	}
 	err = workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired),
 		client.FieldOwner(upstream.FieldOwner), client.ForceOwnership)
+	if apierrors.IsUnsupportedMediaType(err) {
+		wrote, err = mergeInto(ctx, workload, desired)
+		return wrote, rejected(obj, err)
+	}
 	return err == nil, rejected(obj, err)
 }
 
@@ -583,7 +597,7 @@ func removeAll(ctx context.Context, workload *remote.Client, registrationID stri
 
 func remove(ctx context.Context, workload *remote.Client, obj client.Object) error {
 	err := workload.Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if err != nil && notServed(err) {
+	if err != nil && (notServed(err) || notServedInMemory(ctx, workload, obj, err)) {
 		return nil
 	}
 	return err

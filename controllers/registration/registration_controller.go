@@ -43,8 +43,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
@@ -121,6 +124,7 @@ type Reconciler struct {
 	clusters written.Versions // whose status was written
 
 	managementUID lazyUID
+	pulls         pullSecretWatch
 }
 
 // SetupWithManager adds the controller and the indexes that it needs to the
@@ -142,6 +146,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			return fmt.Errorf("indexing FleetRegistrations by %s: %w", field, err)
 		}
 	}
+	r.pulls.changed = make(chan event.GenericEvent)
+	if err := mgr.Add(manager.RunnableFunc(r.watchPullSecrets)); err != nil {
+		return fmt.Errorf("adding the watch on pull secrets: %w", err)
+	}
 	placed := handler.EnqueueRequestsFromMapFunc(r.placedToRegistrations)
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("registration").
@@ -153,6 +161,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WatchesMetadata(&corev1.ServiceAccount{}, placed).
 		Watches(&rbacv1.Role{}, placed).
 		Watches(&rbacv1.RoleBinding{}, placed).
+		WatchesRawSource(source.Channel(r.pulls.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(options).
 		Complete(r); err != nil {
 		return fmt.Errorf("setting up the registration controller: %w", err)
@@ -232,6 +241,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
 		Namespace:    reg.Status.Namespace,
 		Target:       s.target,
+		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
 	}
@@ -258,10 +268,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || s == nil {
 		return ctrl.Result{}, err
 	}
+	if r.written.NewerThan(s.registration, s.now) {
+		// The event that brings the cache up to date brings the next reconcile.
+		return ctrl.Result{RequeueAfter: written.Lag}, nil
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KRef(req.Namespace, req.Name))
 	ctx = ctrl.LoggerInto(ctx, log)
 
 	if pause := paused(s.cluster, s.registration); pause != nil {
+		s.attempt.leavingSince = time.Time{}
 		before := s.registration.DeepCopy()
 		setCondition(s, fleetv1.PausedCondition, pause)
 		return ctrl.Result{}, r.write(ctx, s, before)
@@ -295,8 +310,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // gather reads what the reconcile stands on, from the cache. It returns nil where
-// there is nothing to do, or where the cache is known to be behind: the event that
-// brings it up to date brings the next reconcile.
+// there is nothing to do.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*scope, error) {
 	s := &scope{registration: &fleetv1.FleetRegistration{}, now: r.Clock.Now()}
 	if err := r.Client.Get(ctx, key, s.registration); err != nil {
@@ -311,10 +325,10 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	if r.WatchFilter != "" && !capilabels.HasWatchLabel(s.registration, r.WatchFilter) {
 		return nil, nil
 	}
-	if r.written.NewerThan(s.registration) {
-		return nil, nil
-	}
 	s.attempt = r.attempts.get(key)
+	if s.registration.DeletionTimestamp.IsZero() {
+		s.attempt.leavingSince = time.Time{}
+	}
 
 	if err := r.findCluster(ctx, s); err != nil {
 		return nil, err
@@ -433,7 +447,7 @@ func (r *Reconciler) patch(ctx context.Context, reg, before *fleetv1.FleetRegist
 	if err := r.Client.Patch(ctx, reg, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return fmt.Errorf("patching FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }
 

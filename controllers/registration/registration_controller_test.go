@@ -300,3 +300,24 @@ func TestAShutdownDuringAVisitIsNoFindingAboutTheCluster(t *testing.T) {
 	g.Expect(err).To(MatchError(context.Canceled))
 	g.Expect(hasReason(l.registration(t), fleetv1.WorkloadReachableCondition, fleetv1.WaitingForControlPlaneReason)).To(BeTrue())
 }
+
+// A restore of the management cluster's database takes back what was written last.
+func TestARegistrationWhoseVersionWentBackIsLookedAtAfterAWhile(t *testing.T) {
+	g := NewWithT(t)
+	m, r := newPlaced(t)
+	lost := m.registration(t)
+	lost.ResourceVersion = "999999"
+	r.written.Note(lost, m.clock.Now())
+	g.Expect(m.WithWatch.Delete(t.Context(), accountOf(t, m))).To(Succeed())
+	m.writes = nil
+
+	result, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(Equal(time.Minute), "no event may ever come")
+	g.Expect(m.writes).To(BeEmpty())
+
+	m.clock.SetTime(m.clock.Now().Add(result.RequeueAfter))
+	_, err = r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.writes).To(ContainElement("create *v1.ServiceAccount"))
+}

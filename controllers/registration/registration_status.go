@@ -50,8 +50,15 @@ var summarized = []string{
 // time alone will change one of them; zero means never.
 func report(s *scope) time.Time {
 	setCondition(s, fleetv1.PausedCondition, &finding{reason: fleetv1.NotPausedReason})
-	if s.deleting != nil {
+	if !s.registration.DeletionTimestamp.IsZero() && s.deleting == nil && !isTrue(s.registration, fleetv1.DeletingCondition) {
+		s.deleting = internalError()
+		s.deleting.ok = true
+	}
+	if !s.registration.DeletionTimestamp.IsZero() {
 		// The others are about what is being taken away, and stay as they were.
+		if s.deleting == nil {
+			return time.Time{}
+		}
 		setCondition(s, fleetv1.DeletingCondition, s.deleting)
 		setCondition(s, fleetv1.ReadyCondition, &finding{reason: s.deleting.reason, message: s.deleting.message})
 		return time.Time{}
@@ -292,7 +299,7 @@ func (r *Reconciler) write(ctx context.Context, s *scope, before *fleetv1.FleetR
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }
 
@@ -305,7 +312,7 @@ func (r *Reconciler) announce(ctx context.Context, s *scope, before *fleetv1.Fle
 	if event := transition(before, s.registration); event != nil {
 		r.Recorder.Eventf(s.cluster, s.registration, event.kind, event.reason, "Register", "%s", event.note)
 	}
-	if r.clusters.NewerThan(s.cluster) {
+	if r.clusters.NewerThan(s.cluster, r.Clock.Now()) {
 		return nil
 	}
 	condition := fleetRegistered(s)
@@ -351,7 +358,7 @@ func (r *Reconciler) writeToCluster(ctx context.Context, s *scope, conditions ..
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.clusters.Note(s.cluster)
+	r.clusters.Note(s.cluster, r.Clock.Now())
 	return nil
 }
 

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -272,11 +273,24 @@ func TestTheSelectionControllersConditionStays(t *testing.T) {
 func TestADeletionIsReported(t *testing.T) {
 	g := NewWithT(t)
 	s := newScope(deployed, seen(0), func(s *scope) {
+		s.registration.DeletionTimestamp = &metav1.Time{Time: s.now}
 		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace x"}
 	})
 	report(s)
 	g.Expect(isTrue(s.registration, fleetv1.DeletingCondition)).To(BeTrue())
 	g.Expect(hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason)).To(BeTrue())
+
+	s.deleting = nil
+	report(s)
+	g.Expect(hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason)).To(BeTrue(), "an error is no end of it")
+}
+
+func TestADeletionThatBeginsWithAnErrorIsReported(t *testing.T) {
+	g := NewWithT(t)
+	s := newScope(deployed, seen(0), func(s *scope) { s.registration.DeletionTimestamp = &metav1.Time{Time: s.now} })
+	report(s)
+	g.Expect(isTrue(s.registration, fleetv1.DeletingCondition)).To(BeTrue())
+	g.Expect(hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.InternalErrorReason)).To(BeTrue())
 }
 
 func TestATransitionTimeChangesWithTheStatusOnly(t *testing.T) {
@@ -387,7 +401,7 @@ func newStatusAPI(t *testing.T, live *fleetv1.FleetRegistration, answers ...erro
 			return nil
 		},
 	}).Build()
-	api.reconciler = &Reconciler{Client: c, APIReader: c}
+	api.reconciler = &Reconciler{Client: c, APIReader: c, Clock: testclock.NewFakePassiveClock(epoch)}
 	return api
 }
 

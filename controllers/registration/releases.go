@@ -43,7 +43,13 @@ const (
 	maxReleasePages = 20
 	// maxReleaseSize bounds, in bytes, what a release may unpack to.
 	maxReleaseSize = 16 << 20
+	// maxUnpacking bounds how many releases are unpacked at once.
+	maxUnpacking = 4
 )
+
+// unpacking has an entry for each release that is being unpacked, by whichever worker:
+// a small Secret can unpack to a lot, and all workers might meet such ones together.
+var unpacking = make(chan struct{}, maxUnpacking)
 
 // fleetReleases returns the bundle of each release in the workload cluster that a
 // Fleet agent in our agent's namespace made. Helm keeps a Secret for each revision
@@ -82,7 +88,7 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 		if !found {
 			continue
 		}
-		bundle, err := fleetBundle(release.Data["release"])
+		bundle, err := fleetBundleInTurn(ctx, release.Data["release"])
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +111,17 @@ func releaseRevision(item metav1.PartialObjectMetadata) int {
 		return -1
 	}
 	return revision
+}
+
+// fleetBundleInTurn is fleetBundle, once few enough others are at it.
+func fleetBundleInTurn(ctx context.Context, encoded []byte) (string, error) {
+	select {
+	case unpacking <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { <-unpacking }()
+	return fleetBundle(encoded)
 }
 
 // fleetBundle returns the bundle of a Helm release that Fleet's agent made in our

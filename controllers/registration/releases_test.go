@@ -19,6 +19,7 @@ package registration
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -104,6 +105,31 @@ func TestAReleaseThatUnpacksToTooMuchStopsThePush(t *testing.T) {
 	var refused *refusal
 	g.Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
 	g.Expect(refused.reason).To(Equal(fleetv1.WaitingForBundlesReason))
+}
+
+func TestAReleaseWaitsWhileEnoughOthersAreUnpacked(t *testing.T) {
+	g := NewWithT(t)
+	encoded := release(t, bundle("app", "cattle-fleet-system"), 0)
+	for range maxUnpacking {
+		unpacking <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := fleetBundleInTurn(ctx, encoded)
+	g.Expect(err).To(MatchError(context.Canceled), "it gives up with its context")
+
+	got := make(chan string)
+	go func() {
+		bundle, _ := fleetBundleInTurn(t.Context(), encoded)
+		got <- bundle
+	}()
+	g.Consistently(got, "50ms").ShouldNot(Receive())
+	<-unpacking
+	g.Eventually(got).Should(Receive(Equal("app")))
+	for range maxUnpacking - 1 {
+		<-unpacking
+	}
+	g.Expect(unpacking).To(BeEmpty(), "a turn ends")
 }
 
 func FuzzFleetBundle(f *testing.F) {

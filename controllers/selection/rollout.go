@@ -142,7 +142,7 @@ func (r *Reconciler) unseen(ctx context.Context, policy string) (int, error) {
 			return 0, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 		}
 		switch {
-		case reg.Name == "" || !r.written.NewerThan(reg):
+		case reg.Name == "" || !r.written.NewerThan(reg, r.Clock.Now()):
 			delete(r.turns.given, key)
 		case of == policy:
 			count++

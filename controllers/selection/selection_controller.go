@@ -28,6 +28,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -206,8 +207,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case !reg.DeletionTimestamp.IsZero(), annotations.HasPaused(reg), decide.Moving(reg), !decide.Owns(cluster, reg):
 		// It is about to go, or must not be written to; its end brings us back.
 		return ctrl.Result{}, nil
-	case r.written.NewerThan(reg):
-		return ctrl.Result{}, nil
+	case r.written.NewerThan(reg, r.Clock.Now()):
+		return ctrl.Result{RequeueAfter: written.Lag}, nil
 	}
 	result := ctrl.Result{}
 	if selection.By != nil || decide.Moved(cluster, reg) {
@@ -243,11 +244,41 @@ func (r *Reconciler) optOut(ctx context.Context, cluster *clusterv1.Cluster, reg
 	if err != nil || !selection.OptsOut {
 		return err
 	}
+	if err := r.takeDeletion(ctx, reg); err != nil {
+		return err
+	}
 	uid := reg.UID
 	if err := r.Client.Delete(ctx, reg, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting FleetRegistration %s: %w", key, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Cluster opts out of Fleet", "reason", selection.Reason)
+	return nil
+}
+
+// takeDeletion brings what the registration says of its end in line with its policy, as
+// that is right now: a Cluster that opts out is selected by none any more. Where the
+// policy is gone, what it last said stays.
+func (r *Reconciler) takeDeletion(ctx context.Context, reg *fleetv1.FleetRegistration) error {
+	name := reg.Spec.SelectedBy.Policy
+	if name == "" {
+		return nil
+	}
+	policy := &fleetv1.FleetRegistrationPolicy{}
+	switch err := r.APIReader.Get(ctx, types.NamespacedName{Name: name}, policy); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading FleetRegistrationPolicy %s: %w", name, err)
+	}
+	if reg.Spec.Deletion == policy.Spec.Deletion {
+		return nil
+	}
+	before := reg.DeepCopy()
+	reg.Spec.Deletion = policy.Spec.Deletion
+	if err := r.Client.Patch(ctx, reg, client.MergeFrom(before), client.FieldOwner(upstream.FieldOwner)); err != nil {
+		return fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
+	}
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }
 
@@ -359,7 +390,9 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 }
 
 // registrationID returns the ID of the Fleet Cluster that was made for this very
-// Cluster, where our object was deleted and is made anew, or else a new one.
+// Cluster, where our object was deleted and is made anew, or else a new one. Whoever can
+// make Fleet Clusters could put there the ID of another registration, and with it take
+// what that one holds.
 func (r *Reconciler) registrationID(ctx context.Context, key types.NamespacedName, cluster *clusterv1.Cluster) (string, error) {
 	// Read live: the cache has none that was handed over or made a moment ago, and an
 	// ID is for ever.
@@ -368,11 +401,27 @@ func (r *Reconciler) registrationID(ctx context.Context, key types.NamespacedNam
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("reading Fleet Cluster %s: %w", key, err)
 	}
-	if id := existing.Annotations[fleetv1.RegistrationIDAnnotation]; validID(id) &&
-		existing.Annotations[fleetv1.ClusterUIDAnnotation] == string(cluster.UID) {
-		return id, nil
+	id := existing.Annotations[fleetv1.RegistrationIDAnnotation]
+	if !validID(id) || existing.Annotations[fleetv1.ClusterUIDAnnotation] != string(cluster.UID) {
+		return newID(), nil
 	}
-	return newID(), nil
+	switch held, err := r.held(ctx, id); {
+	case err != nil:
+		return "", err
+	case held:
+		return newID(), nil
+	}
+	return id, nil
+}
+
+// held tells whether a registration has that ID. The one that is made at the moment has
+// not been in the cache.
+func (r *Reconciler) held(ctx context.Context, id string) (bool, error) {
+	list := &fleetv1.FleetRegistrationList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing FleetRegistrations: %w", err)
+	}
+	return slices.ContainsFunc(list.Items, func(reg fleetv1.FleetRegistration) bool { return reg.Spec.RegistrationID == id }), nil
 }
 
 const idLength = 52
@@ -423,7 +472,7 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 		return waits, fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}
 	desired.DeepCopyInto(reg)
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	if given {
 		r.turns.give(reg)
 	}
@@ -507,6 +556,6 @@ func (r *Reconciler) reportSelected(ctx context.Context, reg *fleetv1.FleetRegis
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.written.Note(reg)
+	r.written.Note(reg, r.Clock.Now())
 	return nil
 }

@@ -294,6 +294,23 @@ func TestTheIDOfTheClustersOwnFleetClusterIsTakenUpAgain(t *testing.T) {
 	}
 }
 
+// Whoever can make Fleet Clusters can copy an ID that others hold.
+func TestAnIDThatAnotherRegistrationHoldsIsNotTakenUp(t *testing.T) {
+	g := NewWithT(t)
+	id := strings.Repeat("x", idLength)
+	existing := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{
+		fleetv1.ClusterUIDAnnotation: "uid-of-cluster", fleetv1.RegistrationIDAnnotation: id,
+	}}}
+	victim := registered(func(reg *fleetv1.FleetRegistration) {
+		reg.Namespace, reg.Name, reg.Spec.RegistrationID = "team-b", "edge-9", id
+	})
+	e := newEnv(t, cluster(register("true")), namespace(nil), fleetConfig(goodConfig), existing, victim)
+
+	e.reconcile(t)
+
+	g.Expect(e.registrationNow(t).Spec.RegistrationID).To(And(HaveLen(idLength), Not(Equal(id))))
+}
+
 func TestNothingIsDoneWithAClusterThatIsNotToJoin(t *testing.T) {
 	paused := func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) }
 	annotated := func(annotation string) func(*clusterv1.Cluster) {
@@ -574,6 +591,35 @@ func TestOnlyTheClusterItselfOptsOut(t *testing.T) {
 			} else {
 				g.Expect(deletions).To(BeEmpty())
 			}
+		})
+	}
+}
+
+func TestOptingOutGoesByThePolicyAsItIsThen(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		was, is fleetv1.WorkloadsDeletion
+		gone    bool
+		want    fleetv1.WorkloadsDeletion
+	}{
+		{name: "changed to Orphan", was: fleetv1.WorkloadsUninstall, is: fleetv1.WorkloadsOrphan, want: fleetv1.WorkloadsOrphan},
+		{name: "changed to Uninstall", was: fleetv1.WorkloadsOrphan, is: fleetv1.WorkloadsUninstall, want: fleetv1.WorkloadsUninstall},
+		{name: "the policy is gone", was: fleetv1.WorkloadsUninstall, gone: true, want: fleetv1.WorkloadsUninstall},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			reg := registered(by("gold", fleetv1.LabelOnCluster))
+			reg.Spec.Deletion.Workloads = tt.was
+			objects := []client.Object{cluster(register("false")), namespace(nil), reg, fleetConfig(goodConfig)}
+			if !tt.gone {
+				objects = append(objects, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"},
+					Spec: fleetv1.FleetRegistrationPolicySpec{Deletion: fleetv1.DeletionSpec{Workloads: tt.is}}})
+			}
+			e := newEnv(t, objects...)
+			e.reconcile(t)
+			after := e.registrationNow(t)
+			g.Expect(after.DeletionTimestamp).NotTo(BeNil())
+			g.Expect(after.Spec.Deletion.Workloads).To(Equal(tt.want))
 		})
 	}
 }

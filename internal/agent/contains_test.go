@@ -20,8 +20,41 @@ import (
 	"encoding/json"
 	"testing"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	. "github.com/onsi/gomega"
 )
+
+func TestDifference(t *testing.T) {
+	for _, tt := range []struct{ name, live, desired, patch string }{
+		{"the same", `{"a":{"b":[{"name":"c"}]}}`, `{"a":{"b":[{"name":"c"}]}}`, `{}`},
+		{"what others added stays", `{"a":{"b":1,"theirs":2},"theirs":{}}`, `{"a":{"b":1}}`, `{}`},
+		{"only what differs", `{"a":{"b":1,"c":1,"theirs":2}}`, `{"a":{"b":1,"c":2}}`, `{"a":{"c":2}}`},
+		{"what is missing", `{}`, `{"a":{"b":1},"c":[1]}`, `{"a":{"b":1},"c":[1]}`},
+		{"another type", `{"a":[],"b":"x"}`, `{"a":{"b":1},"b":[1]}`, `{"a":{"b":1},"b":[1]}`},
+		{"an empty object is no deletion", `{}`, `{"a":{}}`, `{"a":{}}`},
+		{"a list is a whole", `{"a":[1,2]}`, `{"a":[2]}`, `{"a":[2]}`},
+		{"an entry keeps what others gave it", `{"a":[{"name":"n","v":1,"theirs":{"x":1}},{"name":"gone"}]}`,
+			`{"a":[{"name":"n","v":2},{"name":"new"}]}`, `{"a":[{"name":"n","v":2,"theirs":{"x":1}},{"name":"new"}]}`},
+		{"at any depth of it", `{"a":[{"name":"n","m":{"theirs":1},"l":[{"name":"e","theirs":1}]}]}`,
+			`{"a":[{"name":"n","m":{"ours":1},"l":[{"name":"e","ours":1}]}]}`,
+			`{"a":[{"name":"n","m":{"ours":1,"theirs":1},"l":[{"name":"e","ours":1,"theirs":1}]}]}`},
+		{"entries without a name", `{"a":[{"x":1}]}`, `{"a":[{"y":1}]}`, `{"a":[{"y":1}]}`},
+	} {
+		g := NewWithT(t)
+		var live, desired map[string]any
+		g.Expect(json.Unmarshal([]byte(tt.live), &live)).To(Succeed())
+		g.Expect(json.Unmarshal([]byte(tt.desired), &desired)).To(Succeed())
+		patch, err := json.Marshal(Difference(live, desired))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(patch).To(MatchJSON(tt.patch), tt.name)
+		merged, err := jsonpatch.MergePatch([]byte(tt.live), patch)
+		g.Expect(err).NotTo(HaveOccurred())
+		var after map[string]any
+		g.Expect(json.Unmarshal(merged, &after)).To(Succeed())
+		g.Expect(Contains(after, desired)).To(BeTrue(), tt.name)
+		g.Expect(Difference(after, desired)).To(BeEmpty(), tt.name)
+	}
+}
 
 func TestContains(t *testing.T) {
 	const desired = `{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"replicas":1,"empty":{},"list":[{"name":"c","env":[{"name":"E"}]}]}}`

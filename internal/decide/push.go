@@ -55,6 +55,8 @@ const (
 	// HealthDue means that an agent which was changed has not checked in yet, or that its
 	// pod was not well, and that it is time to look again.
 	HealthDue PushReason = "HealthDue"
+	// PullSecretsChanged means that a pull secret is not what it was when it was copied.
+	PullSecretsChanged PushReason = "PullSecretsChanged"
 	// VisitFailed means that the last visit failed, and that what called for it is over:
 	// what it found would stand until the next one.
 	VisitFailed PushReason = "VisitFailed"
@@ -80,6 +82,9 @@ type PushInput struct {
 	// AccountUID is the UID of the agent's service account; empty means that it is not
 	// known.
 	AccountUID types.UID
+	// PullSecrets is the version of the pull secrets that the settings name; empty means
+	// that it is not known, or that they name none.
+	PullSecrets string
 	// NextCheck is when the health of an agent that was changed, or was not well, is looked
 	// at again. Zero means at once.
 	NextCheck time.Time
@@ -96,6 +101,7 @@ var pushChecks = []struct {
 	{NamespaceReplaced, func(in PushInput) bool { return in.Status.Agent.NamespaceUID != in.Status.NamespaceUID }},
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
 	{AccountReplaced, PushInput.accountReplaced},
+	{PullSecretsChanged, func(in PushInput) bool { return in.PullSecrets != "" && in.PullSecrets != in.Status.Agent.PullSecrets }},
 	{RotationAsked, func(in PushInput) bool { return in.rotationAsked() && !in.Now.Before(in.rotationTime()) }},
 	{CredentialDue, func(in PushInput) bool { return !in.Now.Before(in.renewTime()) }},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},

@@ -73,10 +73,11 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 	if err != nil {
 		return err
 	}
+	writer := &upstream.Writer{Client: c, Reader: live, Cache: c, ManagerNamespace: opts.ManagerNamespace, Clock: now}
 	registrationController := &registration.Reconciler{
 		Client:    c,
 		APIReader: live,
-		Upstream:  &upstream.Writer{Client: c, Reader: live, Cache: c, ManagerNamespace: opts.ManagerNamespace, Clock: now},
+		Upstream:  writer,
 		Tokens:    &token.Issuer{Client: c, Clock: now, Namespace: opts.ManagerNamespace, MaxLifetime: opts.MaxTokenLifetime},
 		TryToken:  trial.Try,
 		Dialer: &remote.Dialer{
@@ -106,6 +107,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 	orphanController := &orphan.Reconciler{
 		Client:    c,
 		APIReader: live,
+		Upstream:  writer,
 		Recorder:  mgr.GetEventRecorder(managerName),
 		Clock:     now,
 		Grace:     orphanGrace,

@@ -56,7 +56,7 @@ func secret() *corev1.Secret {
 }
 
 // recorder answers each request with the object that was sent, or else with the
-// namespace kube-system, and keeps the requests.
+// namespace kube-system, a list of it or a success, and keeps the requests.
 type recorder struct {
 	mu       sync.Mutex
 	requests []*http.Request
@@ -67,7 +67,12 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.requests = append(r.requests, req)
 	r.mu.Unlock()
 	body, err := io.ReadAll(req.Body)
-	if err != nil || len(body) == 0 || req.Method == http.MethodDelete {
+	switch {
+	case req.Method == http.MethodDelete:
+		body = []byte(`{"apiVersion":"v1","kind":"Status","status":"Success"}`)
+	case strings.HasSuffix(req.URL.Path, "/namespaces") && len(body) == 0:
+		body = []byte(`{"apiVersion":"v1","kind":"NamespaceList","items":[` + systemNamespace + `]}`)
+	case err != nil || len(body) == 0:
 		body = []byte(systemNamespace)
 	}
 	reply(200, jsonType, string(body))(w, req)
@@ -242,7 +247,7 @@ func TestEveryMethodAsksForJSONOnlyOverOneConnection(t *testing.T) {
 		"List":         c.List(ctx, &corev1.NamespaceList{}),
 		"Create":       c.Create(ctx, secret()),
 		"Update":       c.Update(ctx, secret()),
-		"Patch":        c.Patch(ctx, secret(), client.RawPatch("application/merge-patch+json", []byte(systemNamespace))),
+		"Patch":        c.Patch(ctx, secret(), client.RawPatch("application/merge-patch+json", []byte(`{"apiVersion":"v1","kind":"Secret"}`))),
 		"Apply":        c.Apply(ctx, corev1ac.Secret("s", "n"), client.FieldOwner("capi-fleet")),
 		"Delete":       c.Delete(ctx, secret()),
 		"DeleteAllOf":  c.DeleteAllOf(ctx, secret(), client.InNamespace("n")),

@@ -22,8 +22,8 @@ limitations under the License.
 // hostile. So a kubeconfig can run no program, read no file, use no proxy and act
 // as no other user here; addresses in denied ranges are never connected to,
 // whatever a name resolves to at that moment; redirects and requests to come back
-// later are not followed; answers are bounded in time and size, and checked
-// before the rest of the program sees them.
+// later are not followed; answers are bounded in time, in size and in what they need
+// once decoded, and checked before the rest of the program sees them.
 //
 // Nothing that a workload cluster sends ends up in an error: errors have words of
 // this package. What a caller reads from objects is as the server sent it.

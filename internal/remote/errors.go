@@ -207,8 +207,9 @@ func redirected() *Error {
 
 func responseTooLarge() *Error {
 	return &Error{
-		Reason:  fleetv1.ResponseTooLargeReason,
-		Message: "the server's answer is larger than 4 MiB, or its headers than 64 KiB",
+		Reason: fleetv1.ResponseTooLargeReason,
+		Message: "the server's answer is larger than 4 MiB, or its headers than 64 KiB, " +
+			"or it holds more values than any that was asked for",
 	}
 }
 

@@ -70,7 +70,7 @@ func dialer() *Dialer {
 }
 
 // server starts a TLS server. Its certificate is for example.com, 127.0.0.1 and ::1.
-func server(t *testing.T, handler http.HandlerFunc, edit ...func(*httptest.Server)) *httptest.Server {
+func server(t testing.TB, handler http.HandlerFunc, edit ...func(*httptest.Server)) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true

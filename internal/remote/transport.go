@@ -49,7 +49,8 @@ const (
 
 // transport stands between client-go and the connection. It sends each request to
 // the server, reads the whole answer within its bounds, and hands on only what it
-// knows: a JSON object of a known kind, or a Status with no text of the server.
+// knows: a JSON object of the kind that was asked for, or a Status with no text of the
+// server. Nothing is decoded before its size in memory is known to be bounded.
 // Response headers end here, Warning, Location and Retry-After among them, so
 // client-go neither logs them nor waits or goes where they say.
 //
@@ -127,8 +128,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil {
 		isJSON = mediaType == runtime.ContentTypeJSON
 	}
+	if isJSON && !withinBounds(body) {
+		return nil, responseTooLarge()
+	}
 	if resp.StatusCode < 300 {
-		if !isJSON || !t.isKubernetes(body) {
+		if !isJSON || !t.isKubernetes(req, body) {
 			return nil, notKubernetes("is not an answer of a Kubernetes API server")
 		}
 		return answer(req, resp.StatusCode, body), nil
@@ -164,9 +168,14 @@ func (t *transport) toServer(ctx context.Context, req *http.Request) *http.Reque
 	return out
 }
 
-// isKubernetes says whether body is an object that the client's own decoder will
-// read. It reads the same bytes again later, and its errors would quote them.
-func (t *transport) isKubernetes(body []byte) bool {
+// isKubernetes says whether body is an object of the kind that was asked for, which
+// the client's own decoder will read. It reads the same bytes again later, and its
+// errors would quote them.
+func (t *transport) isKubernetes(req *http.Request, body []byte) bool {
+	kind, err := kjson.DefaultMetaFactory.Interpret(body)
+	if err != nil || !asked(req, *kind) {
+		return false
+	}
 	object, _, err := t.decoder.Decode(body, nil, nil)
 	if err != nil {
 		return false
@@ -191,7 +200,8 @@ func cleanStatus(method string, code int, body []byte, isJSON bool) (metav1.Stat
 	if !isJSON || json.Unmarshal(body, &sent) != nil || sent.Kind != "Status" || sent.APIVersion != "v1" {
 		clean.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse}}
 		switch code {
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests,
+			http.StatusUnsupportedMediaType:
 			return clean, true
 		}
 		return clean, code >= http.StatusInternalServerError

@@ -17,6 +17,8 @@ limitations under the License.
 package remote
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,13 +33,47 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
+
+const yamlNamespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-system, uid: 6d6f4c0e-1}\n"
+
+// protobufNamespace is what an API server sends to who asks for protobuf: its mark and
+// a runtime.Unknown (k8s.io/apimachinery, serializer/protobuf).
+var protobufNamespace = func() string {
+	namespace := &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "6d6f4c0e-1"},
+	}
+	var encoded bytes.Buffer
+	if err := protobuf.NewSerializer(scheme, scheme).Encode(namespace, &encoded); err != nil {
+		panic(err)
+	}
+	return encoded.String()
+}()
+
+// manyValues is a Status, so that it can be an answer of success and of failure.
+var manyValues = `{"apiVersion":"v1","kind":"Status","details":{"causes":[{}` + strings.Repeat(`,{}`, maxEntries) + `]}}`
+
+func compressed(t *testing.T, body string) string {
+	t.Helper()
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(writer, body); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.String()
+}
 
 func TestAnswerOfTheServerGivesItsReason(t *testing.T) {
 	with := func(header, value string, handler http.HandlerFunc) http.HandlerFunc {
@@ -81,6 +117,19 @@ func TestAnswerOfTheServerGivesItsReason(t *testing.T) {
 		"time of wrong form": {reply(200, jsonType, strings.Replace(systemNamespace, `"uid"`, `"creationTimestamp":"`+canary+`","uid"`, 1)), fleetv1.NotKubernetesReason},
 		"UID of wrong form":  {reply(200, jsonType, strings.Replace(systemNamespace, "6d6f", canary+" ", 1)), fleetv1.NotKubernetesReason},
 		"success that fails": {reply(200, jsonType, failure), fleetv1.NotKubernetesReason},
+		"unasked list":       {reply(200, jsonType, `{"apiVersion":"v1","kind":"NamespaceList","items":[`+systemNamespace+`]}`), fleetv1.NotKubernetesReason},
+		"unasked success":    {reply(200, jsonType, `{"apiVersion":"v1","kind":"Status","status":"Success"}`), fleetv1.NotKubernetesReason},
+		"a kind twice":       {reply(200, jsonType, `{"kind":"Namespace",`+strings.Replace(systemNamespace[1:], `"Namespace"`, `"PodList"`, 1)), fleetv1.NotKubernetesReason},
+		"YAML":               {reply(200, "application/yaml", yamlNamespace), fleetv1.NotKubernetesReason},
+		"YAML called JSON":   {reply(200, jsonType, yamlNamespace), fleetv1.NotKubernetesReason},
+		"protobuf":           {reply(200, "application/vnd.kubernetes.protobuf", protobufNamespace), fleetv1.NotKubernetesReason},
+		"protobuf, as JSON":  {reply(200, jsonType, protobufNamespace), fleetv1.NotKubernetesReason},
+		"gzip of an answer":  {with("Content-Encoding", "gzip", reply(200, jsonType, compressed(t, systemNamespace))), fleetv1.NotKubernetesReason},
+		"gzip, not said":     {reply(200, jsonType, compressed(t, systemNamespace)), fleetv1.NotKubernetesReason},
+		"too many values":    {reply(200, jsonType, manyValues), fleetv1.ResponseTooLargeReason},
+		"too many in a 500":  {reply(500, jsonType, manyValues), fleetv1.ResponseTooLargeReason},
+		"415":                {reply(415, jsonType, failure), fleetv1.InternalErrorReason},
+		"415 in text":        {reply(415, "text/plain", canary), fleetv1.NotKubernetesReason},
 		"compressed":         {with("Content-Encoding", "gzip", reply(200, jsonType, "\x1f\x8b"+canary)), fleetv1.NotKubernetesReason},
 		"too large":          {reply(200, jsonType, `"`+strings.Repeat("x", maxResponseSize)), fleetv1.ResponseTooLargeReason},
 		"too large a 500":    {reply(500, "text/plain", strings.Repeat("x", maxResponseSize+1)), fleetv1.ResponseTooLargeReason},
@@ -343,8 +392,9 @@ func TestAnswerAboutOneObjectStaysRecognisable(t *testing.T) {
 		"terminating namespace": {403, "Forbidden", "NamespaceTerminating", func(err error) bool {
 			return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, "NamespaceTerminating")
 		}},
-		"invalid": {422, "Invalid", "FieldValueInvalid", apierrors.IsInvalid},
-		"expired": {410, "Expired", "", apierrors.IsResourceExpired},
+		"unsupported media type": {415, "UnsupportedMediaType", "", apierrors.IsUnsupportedMediaType},
+		"invalid":                {422, "Invalid", "FieldValueInvalid", apierrors.IsInvalid},
+		"expired":                {410, "Expired", "", apierrors.IsResourceExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := server(t, reply(tc.code, jsonType, fmt.Sprintf(status, tc.reason, tc.cause)))
@@ -355,6 +405,14 @@ func TestAnswerAboutOneObjectStaysRecognisable(t *testing.T) {
 			expectNoCanary(t, fmt.Sprintf("%+v", err), fmt.Sprintf("%+v", err.(apierrors.APIStatus).Status()))
 		})
 	}
+	t.Run("media type that is not known", func(t *testing.T) {
+		s := server(t, reply(415, "text/plain", canary))
+		err := connect(t, dialer(), kubeconfig(t, s)).Create(t.Context(), secret())
+		if !apierrors.IsUnsupportedMediaType(err) {
+			t.Errorf("got %v", err)
+		}
+		expectNoCanary(t, err.Error())
+	})
 	t.Run("group that is not served", func(t *testing.T) {
 		s := server(t, reply(404, "text/plain", canary))
 		err := connect(t, dialer(), kubeconfig(t, s)).Create(t.Context(), secret())

@@ -64,6 +64,8 @@ type Registration struct {
 	Namespace string
 	// Target is what should be on the Fleet Cluster for Fleet to select and template by.
 	Target targeting.Target
+	// NamespaceUID is the UID that the cluster namespace had, empty where it is not known.
+	NamespaceUID types.UID
 	// LookFirst says that an earlier try failed, or that most of it is there. Then each
 	// object is looked for before it is created: what is there would refuse the create
 	// each time.
@@ -151,6 +153,18 @@ func (r Registration) subjects(managerNamespace string) []rbacv1.Subject {
 // ours tells whether an object bears the registration's ID.
 func (r Registration) ours(obj metav1.Object) bool {
 	return r.ID != "" && obj.GetAnnotations()[fleetv1.RegistrationIDAnnotation] == r.ID
+}
+
+// mayUse tells whether a namespace can be the registration's: it is marked as the Fleet
+// Cluster's, or bears our ID and is marked as nobody else's. The one that was recorded
+// is known to be ours, whatever was done to its marks for Fleet.
+func (r Registration) mayUse(namespace metav1.Object) bool {
+	if r.oursNamespace(namespace) {
+		return true
+	}
+	annotations := namespace.GetAnnotations()
+	unmarked := annotations[fleet.ClusterNamespaceAnnotation] == "" || annotations[fleet.ClusterAnnotation] == ""
+	return r.ours(namespace) && (unmarked || r.NamespaceUID != "" && namespace.GetUID() == r.NamespaceUID)
 }
 
 // oursNamespace tells whether a namespace is the cluster namespace of the Fleet

@@ -45,7 +45,7 @@ type object = map[string]any
 // the agent's service account. cluster is the Fleet Cluster in the cache, nil where it
 // has none. The cache can be behind, so nothing but a call of Ensure follows from what
 // is amiss.
-func (w *Writer) Look(ctx context.Context, r Registration, cluster *fleet.Cluster, namespaceUID types.UID) (account types.UID, amiss string, err error) {
+func (w *Writer) Look(ctx context.Context, r Registration, cluster *fleet.Cluster) (account types.UID, amiss string, err error) {
 	if cluster == nil || !cluster.DeletionTimestamp.IsZero() || cluster.Status.Namespace != r.Namespace || r.differs(cluster, r.fleetCluster("")) {
 		return "", fmt.Sprintf("Fleet Cluster %s", r.FleetCluster), nil
 	}
@@ -68,7 +68,7 @@ func (w *Writer) Look(ctx context.Context, r Registration, cluster *fleet.Cluste
 			return "", fmt.Sprintf("%s %s", kind(look.want), key), nil
 		}
 	}
-	if namespace.UID != namespaceUID || !namespace.DeletionTimestamp.IsZero() {
+	if namespace.UID != r.NamespaceUID || !namespace.DeletionTimestamp.IsZero() {
 		return "", "namespace " + r.Namespace, nil
 	}
 	return serviceAccount.UID, "", nil

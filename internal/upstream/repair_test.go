@@ -105,7 +105,7 @@ func (a *api) look(t *testing.T) (types.UID, string) {
 		cluster = nil
 	}
 	a.requests = nil
-	account, amiss, err := a.writer().Look(t.Context(), placedAt(first), cluster, types.UID("uid-"+first))
+	account, amiss, err := a.writer().Look(t.Context(), placedAt(first), cluster)
 	g.Expect(err).NotTo(HaveOccurred())
 	return account, amiss
 }
@@ -151,7 +151,7 @@ func TestWhatIsAsItShouldBeIsSeenWithoutARequest(t *testing.T) {
 	cache := &counting{Reader: everythingCached(t)}
 	w.Cache = cache
 
-	uid, amiss, err := w.Look(t.Context(), placedAt(first), everything()[fleetCluster].(*fleet.Cluster), types.UID("uid-"+first))
+	uid, amiss, err := w.Look(t.Context(), placedAt(first), everything()[fleetCluster].(*fleet.Cluster))
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(amiss).To(BeEmpty())
@@ -339,7 +339,7 @@ func TestAnErrorOfTheCacheIsNoFinding(t *testing.T) {
 			return errors.New("not synced")
 		},
 	})
-	_, amiss, err := w.Look(t.Context(), placedAt(first), everything()[fleetCluster].(*fleet.Cluster), "")
+	_, amiss, err := w.Look(t.Context(), placedAt(first), everything()[fleetCluster].(*fleet.Cluster))
 	g.Expect(err).To(MatchError(ContainSubstring("namespace /" + first)))
 	g.Expect(amiss).To(BeEmpty())
 }

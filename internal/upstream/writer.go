@@ -65,7 +65,8 @@ type Writer struct {
 type Placed struct {
 	Namespace    string
 	NamespaceUID types.UID
-	// AccountUID is the UID of the agent's service account.
+	// AccountUID is the UID of the agent's service account. It is empty where the
+	// cluster namespace is another one than before.
 	AccountUID types.UID
 }
 
@@ -74,6 +75,11 @@ type Placed struct {
 // touched before it was judged, and nothing is written where nothing differs. taken
 // tells whether another registration holds a name for its cluster namespace; it is
 // asked only while the registration has none.
+//
+// A cluster namespace that is another one than NamespaceUID says is empty, or has only
+// what somebody put there: an agent with the token that it had would uninstall the rest.
+// Then the service account is taken away, and no right is given: the next call does
+// that, once the new UID was recorded.
 //
 // It returns a *Refusal where something that is not ours is in the way, and
 // otherwise the API server's error, wrapped.
@@ -85,7 +91,7 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 	if r.Namespace == "" {
 		// Chosen before, by Fleet or for a registration that was made anew since: at
 		// another name the Fleet Cluster would lose its BundleDeployments.
-		if r.Namespace, err = w.chosenNamespace(ctx, r, cluster); err != nil {
+		if r.Namespace, err = w.chosenNamespace(ctx, r, cluster, taken); err != nil {
 			return Placed{}, err
 		}
 	}
@@ -94,6 +100,9 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 		return Placed{}, err
 	}
 	r.Namespace = namespace.Name
+	if r.NamespaceUID != "" && r.NamespaceUID != namespace.UID {
+		return Placed{Namespace: namespace.Name, NamespaceUID: namespace.UID}, w.endTokens(ctx, r)
+	}
 	account, err := w.ensure(ctx, r, r.serviceAccount(w.ManagerNamespace), fleetv1.ServiceAccountForeignReason)
 	if err != nil {
 		return Placed{}, err
@@ -111,6 +120,17 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 		}
 	}
 	return Placed{Namespace: namespace.Name, NamespaceUID: namespace.UID, AccountUID: account.GetUID()}, nil
+}
+
+// endTokens takes the agent's service account away, and with it every token. It returns
+// a *Refusal where the account is not ours: its tokens would live on.
+func (w *Writer) endTokens(ctx context.Context, r Registration) error {
+	account := r.serviceAccount(w.ManagerNamespace)
+	kept, err := w.delete(ctx, r, account)
+	if kept {
+		err = notOurs(fleetv1.ServiceAccountForeignReason, account)
+	}
+	return err
 }
 
 func (w *Writer) ensureFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
@@ -188,10 +208,14 @@ func (r Registration) names() []string {
 }
 
 // chosenNamespace returns the cluster namespace that a Fleet Cluster of ours names,
-// empty where it names none that is its own. A Fleet Cluster that was adopted may have
+// empty where it names none that is its own: agents, and whoever made the Fleet Cluster,
+// can write anything there. A Fleet Cluster that was adopted may have
 // one of another name than ours.
-func (w *Writer) chosenNamespace(ctx context.Context, r Registration, cluster *fleet.Cluster) (string, error) {
+func (w *Writer) chosenNamespace(ctx context.Context, r Registration, cluster *fleet.Cluster, taken func(string) bool) (string, error) {
 	name := cluster.Status.Namespace
+	if name == "" || taken(name) {
+		return "", nil
+	}
 	if slices.Contains(r.names(), name) {
 		return name, nil
 	}
@@ -216,7 +240,7 @@ func (w *Writer) ensureNamespace(ctx context.Context, r Registration, taken func
 			return namespace, err
 		}
 		live := there.(*corev1.Namespace)
-		if !r.ours(live) && !r.oursNamespace(live) {
+		if !r.mayUse(live) {
 			continue
 		}
 		if !live.DeletionTimestamp.IsZero() {
@@ -235,9 +259,13 @@ func (w *Writer) ensure(ctx context.Context, r Registration, obj client.Object, 
 		return obj, err
 	}
 	if !r.ours(live) {
-		return nil, &Refusal{foreign, fmt.Sprintf("%s %s exists and is not ours; delete it", kind(obj), client.ObjectKeyFromObject(obj))}
+		return nil, notOurs(foreign, obj)
 	}
 	return live, w.putRight(ctx, r, live, obj)
+}
+
+func notOurs(reason string, obj client.Object) *Refusal {
+	return &Refusal{reason, fmt.Sprintf("%s %s exists and is not ours; delete it", kind(obj), client.ObjectKeyFromObject(obj))}
 }
 
 // create creates an object, unless one of its name is there: that is returned.
@@ -328,13 +356,7 @@ type DeleteOptions struct {
 // deletion is abandoned the service account stays until then. It leaves alone what
 // is not ours, and a Fleet Cluster that was handed to someone else.
 func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions) (waitingFor string, err error) {
-	if r.Namespace == "" {
-		if err := w.nameNamespace(ctx, r); err != nil {
-			return "", err
-		}
-	}
-	cluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: r.FleetCluster.Name}}
-	left, err := w.delete(ctx, r, cluster, handedOver)
+	left, err := w.deleteFleetCluster(ctx, r)
 	if err != nil {
 		return "", err
 	}
@@ -361,15 +383,29 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 	return "", nil
 }
 
+// deleteFleetCluster deletes our Fleet Cluster and tells whether it left one that is
+// there. Fleet deletes the namespace that it names, so it has to name the right one at
+// that very moment: the agent can write there.
+func (w *Writer) deleteFleetCluster(ctx context.Context, r Registration) (left bool, err error) {
+	live, err := w.readFleetCluster(ctx, r)
+	switch {
+	case err != nil || live == nil:
+		return false, err
+	case !r.ours(live), handedOver(live):
+		return true, nil
+	case !live.DeletionTimestamp.IsZero():
+		return false, nil
+	}
+	if err := w.nameNamespace(ctx, r, live); err != nil {
+		return false, err
+	}
+	return false, w.deleteIf(ctx, live, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion})
+}
+
 // Orphan leaves the Fleet Cluster and the cluster namespace, labelled as orphans, and
 // takes only the agent's rights and, last, its service account.
 func (w *Writer) Orphan(ctx context.Context, r Registration) error {
-	if r.Namespace == "" {
-		if err := w.nameNamespace(ctx, r); err != nil {
-			return err
-		}
-	}
-	if err := w.labelOrphans(ctx, r); err != nil {
+	if err := w.keepAsOrphan(ctx, r); err != nil {
 		return err
 	}
 	for _, name := range r.names() {
@@ -394,7 +430,7 @@ func (w *Writer) deleteRights(ctx context.Context, r Registration, name string, 
 		rights = append(rights, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: bundlesBinding}})
 	}
 	for _, obj := range rights {
-		if _, err := w.delete(ctx, r, obj, nil); err != nil {
+		if _, err := w.delete(ctx, r, obj); err != nil {
 			return err
 		}
 	}
@@ -403,14 +439,13 @@ func (w *Writer) deleteRights(ctx context.Context, r Registration, name string, 
 
 func (w *Writer) deleteAccount(ctx context.Context, r Registration, name string) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ManagerNamespace, Name: name}}
-	_, err := w.delete(ctx, r, account, nil)
+	_, err := w.delete(ctx, r, account)
 	return err
 }
 
-// labelOrphans labels the Fleet Cluster and the cluster namespace, which nobody will look
-// after from now on. A Fleet Cluster that is not ours to write, or about to go, is no
-// orphan, nor is its namespace.
-func (w *Writer) labelOrphans(ctx context.Context, r Registration) error {
+// keepAsOrphan labels our Fleet Cluster, which nobody will look after from now on. One
+// that is not ours to write, or about to go, is no orphan.
+func (w *Writer) keepAsOrphan(ctx context.Context, r Registration) error {
 	cluster, err := w.readFleetCluster(ctx, r)
 	if err != nil || cluster == nil {
 		return err
@@ -418,16 +453,28 @@ func (w *Writer) labelOrphans(ctx context.Context, r Registration) error {
 	if !r.ours(cluster) || handedOver(cluster) || !cluster.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	for _, name := range r.names() {
+	if err := w.nameNamespace(ctx, r, cluster); err != nil {
+		return err
+	}
+	return w.LabelOrphan(ctx, cluster)
+}
+
+// LabelOrphan labels a Fleet Cluster that was judged to be ours, as it was read, as one
+// that has no registration, and before it the namespace that it names. That only gets
+// the label if it bears the same ID and is marked as this Fleet Cluster's: whoever can
+// write to a Fleet Cluster can let it name any namespace, and one that Fleet made before
+// an adoption is not ours. What broke off is done again by the next call.
+func (w *Writer) LabelOrphan(ctx context.Context, cluster *fleet.Cluster) error {
+	r := Registration{ID: cluster.Annotations[fleetv1.RegistrationIDAnnotation], FleetCluster: client.ObjectKeyFromObject(cluster)}
+	if name := cluster.Status.Namespace; name != "" {
 		namespace, err := w.readNamespace(ctx, r, name)
 		if err != nil {
 			return err
 		}
-		if namespace == nil {
-			continue
-		}
-		if err := w.labelOrphan(ctx, namespace); err != nil {
-			return err
+		if namespace != nil && r.ours(namespace) {
+			if err := w.labelOrphan(ctx, namespace); err != nil {
+				return err
+			}
 		}
 	}
 	return w.labelOrphan(ctx, cluster)
@@ -437,29 +484,46 @@ func (w *Writer) labelOrphan(ctx context.Context, obj client.Object) error {
 	if obj.GetLabels()[fleetv1.OrphanLabel] == "true" {
 		return nil
 	}
-	return w.patchMeta(ctx, obj, object{"labels": object{fleetv1.OrphanLabel: "true"}})
+	return client.IgnoreNotFound(w.patchMeta(ctx, obj, object{"labels": object{fleetv1.OrphanLabel: "true"}}))
 }
 
-// nameNamespace lets Fleet find the cluster namespace of a registration that broke
-// off before its Fleet Cluster named it, so that both go. We may not delete any.
-func (w *Writer) nameNamespace(ctx context.Context, r Registration) error {
-	cluster, err := w.readFleetCluster(ctx, r)
-	if err != nil || cluster == nil {
+// nameNamespace lets our Fleet Cluster name its own cluster namespace, so that Fleet
+// deletes both, and no other: the registration may have broken off before it was named,
+// and the agent may have named another one. We may not delete any.
+func (w *Writer) nameNamespace(ctx context.Context, r Registration, cluster *fleet.Cluster) error {
+	named := cluster.Status.Namespace
+	own, err := w.ownNamespace(ctx, r, named)
+	if err != nil || own == named {
 		return err
 	}
-	if !r.ours(cluster) || handedOver(cluster) || !cluster.DeletionTimestamp.IsZero() || cluster.Status.Namespace != "" {
-		return nil
-	}
-	for _, name := range r.names() {
-		namespace, err := w.readNamespace(ctx, r, name)
-		if err != nil {
+	if own == "" {
+		// There is none. One that is gone can stay named.
+		other, err := w.read(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: named}})
+		if err != nil || other == nil {
 			return err
 		}
-		if namespace != nil && r.ours(namespace) {
-			return w.setStatusNamespace(ctx, cluster, name)
+	}
+	return w.setStatusNamespace(ctx, cluster, own)
+}
+
+// ownNamespace returns the name of the Fleet Cluster's own namespace, empty where there
+// is none. Of a registration that has none recorded it is the one that is named, or one
+// that we made.
+func (w *Writer) ownNamespace(ctx context.Context, r Registration, named string) (string, error) {
+	names := r.names()
+	if r.Namespace == "" && named != "" {
+		names = append([]string{named}, names...)
+	}
+	for _, name := range names {
+		namespace, err := w.read(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		if err != nil {
+			return "", err
+		}
+		if namespace != nil && r.mayUse(namespace) && (r.ours(namespace) || name == r.Namespace || name == named) {
+			return name, nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // readNamespace reads the namespace of that name. It returns nil where there is none,
@@ -472,14 +536,13 @@ func (w *Writer) readNamespace(ctx context.Context, r Registration, name string)
 	return live.(*corev1.Namespace), nil
 }
 
-// delete deletes an object that is ours, unless keep says otherwise, and tells
-// whether it left one that is there.
-func (w *Writer) delete(ctx context.Context, r Registration, obj client.Object, keep func(client.Object) bool) (kept bool, err error) {
+// delete deletes an object that is ours, and tells whether it left one that is there.
+func (w *Writer) delete(ctx context.Context, r Registration, obj client.Object) (kept bool, err error) {
 	live, err := w.read(ctx, obj)
 	switch {
 	case err != nil || live == nil:
 		return false, err
-	case !r.ours(live), keep != nil && keep(live):
+	case !r.ours(live):
 		return true, nil
 	case !live.GetDeletionTimestamp().IsZero():
 		return false, nil
@@ -490,7 +553,11 @@ func (w *Writer) delete(ctx context.Context, r Registration, obj client.Object, 
 // deleteLive deletes an object that was judged, and no other of its name.
 func (w *Writer) deleteLive(ctx context.Context, live client.Object) error {
 	uid := live.GetUID()
-	if err := w.Client.Delete(ctx, live, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+	return w.deleteIf(ctx, live, client.Preconditions{UID: &uid})
+}
+
+func (w *Writer) deleteIf(ctx context.Context, live client.Object, same client.Preconditions) error {
+	if err := w.Client.Delete(ctx, live, same); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting %s %s: %w", kind(live), client.ObjectKeyFromObject(live), err)
 	}
 	return nil

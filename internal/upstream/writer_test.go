@@ -135,7 +135,7 @@ func (a *api) has(t *testing.T, obj client.Object) bool {
 
 func placedAt(namespace string) Registration {
 	r := registration
-	r.Namespace = namespace
+	r.Namespace, r.NamespaceUID = namespace, types.UID("uid-"+namespace)
 	return r
 }
 
@@ -707,7 +707,7 @@ func TestDeletionNamesTheNamespaceOfARegistrationThatBrokeOff(t *testing.T) {
 		want   string
 	}{
 		{"ours", func(*fleet.Cluster, *corev1.Namespace) {}, fallback},
-		{"named already", func(c *fleet.Cluster, _ *corev1.Namespace) { c.Status.Namespace = "cluster-x" }, "cluster-x"},
+		{"another is named", func(c *fleet.Cluster, _ *corev1.Namespace) { c.Status.Namespace = "cluster-x" }, fallback},
 		{"handed over", func(c *fleet.Cluster, _ *corev1.Namespace) { c.Labels = nil }, ""},
 		{"someone else's Fleet Cluster", func(c *fleet.Cluster, _ *corev1.Namespace) { foreign(c) }, ""},
 		{"someone else's namespace", func(_ *fleet.Cluster, n *corev1.Namespace) { delete(n.Annotations, fleetv1.RegistrationIDAnnotation) }, ""},
@@ -775,4 +775,225 @@ func TestDeletionStopsAtAServerError(t *testing.T) {
 	g.Expect(apierrors.IsInternalError(err)).To(BeTrue())
 	g.Expect(err).To(MatchError(ContainSubstring("deleting Fleet Cluster team-a/edge-1")))
 	g.Expect(a.has(t, placedAt(first).serviceAccount(managerNamespace))).To(BeTrue())
+}
+
+// An agent that starts with the token that it had would uninstall what the new namespace
+// does not hold.
+func TestNobodyGetsRightsInANewNamespaceWhileTheAgentsOldTokenIsGood(t *testing.T) {
+	first, _ := names()
+	old := placedAt(first)
+	for name, missing := range map[string]client.Object{
+		"the namespace is gone":          old.namespace(first),
+		"someone has made it anew":       nil,
+		"the Fleet Cluster is gone, too": old.fleetCluster(""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			var there []client.Object
+			for _, obj := range everything() {
+				if _, ok := obj.(*corev1.Namespace); ok {
+					obj.SetUID("new")
+				}
+				if missing == nil || kind(obj) != kind(missing) {
+					there = append(there, obj)
+				}
+			}
+			a := newAPI(t, there...)
+			g.Expect(a.WithWatch.Delete(t.Context(), old.bundlesRoleBinding(managerNamespace))).To(Succeed())
+			a.requests = nil
+			r := old
+			r.NamespaceUID = "of-before"
+
+			// A manager that is killed before it has recorded the new UID does it again.
+			for range 2 {
+				placed, err := a.writer().Ensure(t.Context(), r, free)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(placed.AccountUID).To(BeEmpty())
+				g.Expect(placed.NamespaceUID).NotTo(Or(BeEmpty(), Equal(r.NamespaceUID)))
+				g.Expect(a.has(t, r.serviceAccount(managerNamespace))).To(BeFalse())
+				g.Expect(a.has(t, r.bundlesRoleBinding(managerNamespace))).To(BeFalse())
+			}
+			g.Expect(a.deletes()).To(Equal([]string{"service account capi-fleet-system/" + first}))
+
+			r.NamespaceUID = a.snapshot(t, r.namespace(first)).GetUID()
+			placed, err := a.writer().Ensure(t.Context(), r, free)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(placed.AccountUID).NotTo(BeEmpty())
+			for _, obj := range everything() {
+				g.Expect(a.has(t, obj)).To(BeTrue(), kind(obj))
+			}
+		})
+	}
+}
+
+func TestARegistrationThatRecordedNothingKeepsTheAccount(t *testing.T) {
+	g := NewWithT(t)
+	a := newAPI(t, everything()...)
+	_, err := a.writer().Ensure(t.Context(), registration, free)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(a.deletes()).To(BeEmpty())
+}
+
+func TestAnAccountThatIsNotOursKeepsTheNewNamespaceFromBeingRecorded(t *testing.T) {
+	g := NewWithT(t)
+	first, _ := names()
+	all := everything()
+	foreign(all[account])
+	a := newAPI(t, all...)
+	r := placedAt(first)
+	r.NamespaceUID = "of-before"
+
+	_, err := a.writer().Ensure(t.Context(), r, free)
+
+	g.Expect(err).To(MatchError(HavePrefix(fleetv1.ServiceAccountForeignReason)))
+	g.Expect(a.has(t, all[account])).To(BeTrue())
+}
+
+func TestANamespaceThatAnotherRegistrationHoldsIsNotTakenFromTheFleetClustersStatus(t *testing.T) {
+	first, fallback := names()
+	for _, victims := range []string{first, "cluster-of-a-victim"} {
+		g := NewWithT(t)
+		cluster := registration.fleetCluster("secret")
+		cluster.Status.Namespace = victims
+		namespace := registration.namespace(victims)
+		namespace.UID = "uid-of-the-victims"
+		a := newAPI(t, cluster, namespace)
+
+		placed, err := a.writer().Ensure(t.Context(), registration, func(name string) bool { return name == victims || name == first })
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(placed.Namespace).To(Equal(fallback))
+		g.Expect(a.snapshot(t, cluster).(*fleet.Cluster).Status.Namespace).To(Equal(fallback))
+	}
+}
+
+// Whoever copies the ID of a registration to a Fleet Cluster of their own does not get
+// its namespace.
+func TestANamespaceThatIsMarkedAsAnothersIsNotTakenByItsIDAlone(t *testing.T) {
+	first, fallback := names()
+	anothers := func() *corev1.Namespace {
+		namespace := registration.namespace(first)
+		namespace.UID = "uid-of-the-victims"
+		namespace.Annotations[fleet.ClusterNamespaceAnnotation], namespace.Annotations[fleet.ClusterAnnotation] = "team-b", "edge-9"
+		return namespace
+	}
+	for name, named := range map[string]string{"chosen by us": "", "named by the Fleet Cluster": first} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster := registration.fleetCluster("secret")
+			cluster.Status.Namespace = named
+			a := newAPI(t, cluster, anothers())
+			before := a.snapshot(t, anothers())
+
+			placed, err := a.writer().Ensure(t.Context(), registration, free)
+
+			if named == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(placed.Namespace).To(Equal(fallback))
+			} else {
+				g.Expect(err).To(MatchError(HavePrefix(fleetv1.NamespaceForeignReason)))
+			}
+			g.Expect(a.snapshot(t, anothers())).To(Equal(before))
+			g.Expect(a.has(t, placedAt(first).bundlesRoleBinding(managerNamespace))).To(BeFalse())
+		})
+	}
+}
+
+// kubeSystem is a namespace that an agent would have Fleet delete.
+func kubeSystem() *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}
+}
+
+func TestAFleetClusterThatNamesAStrangeNamespaceIsPutRightBeforeItIsDeleted(t *testing.T) {
+	first, _ := names()
+	for name, tt := range map[string]struct {
+		r    Registration
+		gone bool
+		want string
+	}{
+		"placed":                     {placedAt(first), false, first},
+		"nothing is recorded":        {registration, false, first},
+		"ours is gone":               {placedAt(first), true, ""},
+		"none was made, or recorded": {registration, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			all := everything()
+			cluster := all[fleetCluster].(*fleet.Cluster)
+			cluster.Status.Namespace = "kube-system"
+			cluster.Finalizers = []string{"fleet.cattle.io/test"}
+			there := append(all[2:], cluster, kubeSystem())
+			if !tt.gone {
+				there = append(there, all[namespace])
+			}
+			a := newAPI(t, there...)
+
+			_, err := a.writer().Delete(t.Context(), tt.r, DeleteOptions{})
+
+			g.Expect(err).NotTo(HaveOccurred())
+			live := a.snapshot(t, cluster).(*fleet.Cluster)
+			g.Expect(live.Status.Namespace).To(Equal(tt.want))
+			g.Expect(live.DeletionTimestamp.IsZero()).To(BeFalse())
+			g.Expect(a.writes()[:2]).To(Equal([]string{"patch status of Fleet Cluster team-a/edge-1", "delete Fleet Cluster team-a/edge-1"}))
+		})
+	}
+}
+
+func TestAFleetClusterStaysForAsLongAsItNamesAStrangeNamespace(t *testing.T) {
+	first, _ := names()
+	rename := func(ctx context.Context, c client.Client) error {
+		live := registration.fleetCluster("")
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"namespace":"kube-system"}}`))
+		return c.Status().Patch(ctx, live, patch)
+	}
+	for name, patched := range map[string]func(context.Context, client.Client, client.Object, client.Patch) error{
+		"it cannot be put right": func(context.Context, client.Client, client.Object, client.Patch) error {
+			return apierrors.NewInternalError(errors.New("broken"))
+		},
+		"the agent is faster": func(ctx context.Context, c client.Client, obj client.Object, patch client.Patch) error {
+			if err := c.Status().Patch(ctx, obj, patch); err != nil {
+				return err
+			}
+			return rename(ctx, c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			a := newAPI(t, append(everything(), kubeSystem())...)
+			g.Expect(rename(t.Context(), a)).To(Succeed())
+			w := a.writer()
+			w.Client = interceptor.NewClient(a, interceptor.Funcs{
+				SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+					return patched(ctx, c, obj, patch)
+				},
+			})
+
+			_, err := w.Delete(t.Context(), placedAt(first), DeleteOptions{})
+
+			g.Expect(err).To(HaveOccurred())
+			g.Expect(a.has(t, registration.fleetCluster(""))).To(BeTrue())
+			g.Expect(a.has(t, placedAt(first).serviceAccount(managerNamespace))).To(BeTrue())
+		})
+	}
+}
+
+func TestANamespaceThatIsNotOursIsNotLabelledAsOurOrphan(t *testing.T) {
+	for name, change := range map[string]func(client.Object){
+		"one that Fleet made":       func(obj client.Object) { delete(obj.GetAnnotations(), fleetv1.RegistrationIDAnnotation) },
+		"another registration's":    func(obj client.Object) { obj.GetAnnotations()[fleetv1.RegistrationIDAnnotation] = "another" },
+		"of another Fleet Cluster":  func(obj client.Object) { obj.GetAnnotations()[fleet.ClusterAnnotation] = "edge-9" },
+		"of another in a namespace": func(obj client.Object) { obj.GetAnnotations()[fleet.ClusterNamespaceAnnotation] = "team-b" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			all := everything()
+			change(all[namespace])
+			a := newAPI(t, all...)
+
+			g.Expect(a.writer().LabelOrphan(t.Context(), all[fleetCluster].(*fleet.Cluster))).To(Succeed())
+
+			g.Expect(orphaned(a.snapshot(t, all[namespace]))).To(BeFalse())
+			g.Expect(orphaned(a.snapshot(t, all[fleetCluster]))).To(BeTrue())
+		})
+	}
 }

@@ -22,36 +22,48 @@ package written
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// Lag is how long a cache may be behind. What was written before that is forgotten: no
+// event brings back a version that a restore of the API server's database has lost.
+const Lag = time.Minute
+
 // Versions are the versions written last of objects of one kind. The zero value is
 // empty and ready. It must not be copied.
 type Versions struct {
-	versions sync.Map // types.NamespacedName ► resource version
+	versions sync.Map // types.NamespacedName ► version
 }
 
-// Note notes an object as the API server returned it from a write.
-func (v *Versions) Note(obj client.Object) {
-	v.versions.Store(client.ObjectKeyFromObject(obj), obj.GetResourceVersion())
+type version struct {
+	resource string
+	noted    time.Time
+}
+
+// Note notes an object as the API server returned it from a write, now.
+func (v *Versions) Note(obj client.Object, now time.Time) {
+	v.versions.Store(client.ObjectKeyFromObject(obj), version{obj.GetResourceVersion(), now})
 }
 
 // Forget forgets an object that is gone.
 func (v *Versions) Forget(key types.NamespacedName) { v.versions.Delete(key) }
 
 // NewerThan tells whether obj, from the cache, is older than what was written last.
-// The event that brings the cache up to date then brings another reconcile.
-func (v *Versions) NewerThan(obj client.Object) bool {
+// The event that brings the cache up to date then brings another reconcile; for where
+// none comes, look again after Lag.
+func (v *Versions) NewerThan(obj client.Object, now time.Time) bool {
 	key := client.ObjectKeyFromObject(obj)
-	version, ok := v.versions.Load(key)
+	known, ok := v.versions.Load(key)
 	if !ok {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), version.(string))
-	if err == nil && order < 0 {
+	last := known.(version)
+	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), last.resource)
+	if err == nil && order < 0 && now.Sub(last.noted) < Lag {
 		return true
 	}
 	v.versions.Delete(key)

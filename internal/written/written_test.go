@@ -18,6 +18,7 @@ package written
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -25,20 +26,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+var epoch = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
+
 func TestACacheThatIsBehindOnesOwnWriteIsKnownToBe(t *testing.T) {
 	g := NewWithT(t)
 	at := func(version string) client.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", ResourceVersion: version}}
 	}
 	var v Versions
-	g.Expect(v.NewerThan(at("7"))).To(BeFalse(), "nothing was written")
-	v.Note(at("10"))
-	g.Expect(v.NewerThan(at("9"))).To(BeTrue(), "9 is older than 10, as numbers")
-	g.Expect(v.NewerThan(at("9"))).To(BeTrue())
-	g.Expect(v.NewerThan(at("10"))).To(BeFalse())
-	v.Note(at("10"))
-	g.Expect(v.NewerThan(at("11"))).To(BeFalse())
-	v.Note(at("10"))
+	g.Expect(v.NewerThan(at("7"), epoch)).To(BeFalse(), "nothing was written")
+	v.Note(at("10"), epoch)
+	g.Expect(v.NewerThan(at("9"), epoch)).To(BeTrue(), "9 is older than 10, as numbers")
+	g.Expect(v.NewerThan(at("9"), epoch)).To(BeTrue())
+	g.Expect(v.NewerThan(at("10"), epoch)).To(BeFalse())
+	v.Note(at("10"), epoch)
+	g.Expect(v.NewerThan(at("11"), epoch)).To(BeFalse())
+	v.Note(at("10"), epoch)
 	v.Forget(client.ObjectKeyFromObject(at("10")))
-	g.Expect(v.NewerThan(at("9"))).To(BeFalse())
+	g.Expect(v.NewerThan(at("9"), epoch)).To(BeFalse())
+}
+
+// A restore of the database takes versions back, and no event ever brings the last one.
+func TestAVersionThatNeverComesIsForgotten(t *testing.T) {
+	g := NewWithT(t)
+	restored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", ResourceVersion: "3"}}
+	lost := restored.DeepCopy()
+	lost.ResourceVersion = "10"
+	var v Versions
+	v.Note(lost, epoch)
+	g.Expect(v.NewerThan(restored, epoch.Add(Lag-time.Second))).To(BeTrue())
+	g.Expect(v.NewerThan(restored, epoch.Add(Lag))).To(BeFalse())
+	g.Expect(v.NewerThan(restored, epoch)).To(BeFalse(), "for good")
 }

@@ -57,7 +57,18 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if err := s.answerResource(w, r, t); err != nil {
+	if s.inMemory {
+		if refuseInMemory(w, r, t) {
+			return
+		}
+		// It answers with whole objects, whatever it is asked for.
+		r.Header.Del("Accept")
+	}
+	switch err := s.answerResource(w, r, t); {
+	case err != nil && s.inMemory:
+		status := statusOf(err)
+		writeJSON(w, int(status.Code), map[string]any{"ErrStatus": status})
+	case err != nil:
 		writeError(w, err)
 	}
 }

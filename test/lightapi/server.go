@@ -57,6 +57,13 @@ type Options struct {
 	// Other resources are served too, as soon as a client uses them, but an empty
 	// list of them has a guessed kind.
 	Resources []metav1.APIResource
+
+	// InMemory makes the Server as limited as the API server of Cluster API's in-memory
+	// provider: it serves few resources and answers others with 500, knows no
+	// server-side apply and no JSON patch (415), no subresource and no metadata alone,
+	// gives no object a UID, and answers errors with something that is no Status. Unlike
+	// that one it answers /version, by which a lab knows that it is there.
+	InMemory bool
 }
 
 // Request is an entry of the request log.
@@ -90,8 +97,9 @@ func (r Request) IsWrite() bool {
 
 // Server is one workload cluster. Its methods may be called from any goroutine.
 type Server struct {
-	token string
-	uid   types.UID
+	token    string
+	uid      types.UID
+	inMemory bool
 
 	resources *catalogue
 	store     *store
@@ -126,7 +134,8 @@ func New(options Options) (*Server, error) {
 		authority: authority,
 		port:      reserved.port,
 		resources: newCatalogue(options),
-		store:     newStore(),
+		store:     newStore(options.InMemory),
+		inMemory:  options.InMemory,
 		reserved:  reserved,
 		users:     map[string]string{},
 		open:      map[net.Conn]struct{}{},
@@ -289,7 +298,7 @@ func (s *Server) Token() string {
 	return s.token
 }
 
-// UID returns the UID of the kube-system Namespace.
+// UID returns the UID of the kube-system Namespace, empty with Options.InMemory.
 func (s *Server) UID() types.UID {
 	return s.uid
 }

@@ -65,10 +65,12 @@ type store struct {
 	events  []event // a watch reads on from here, so entries are never changed
 	dropped int64   // the version of the newest event that is no longer there
 	changed chan struct{}
+	noUIDs  bool
 }
 
-func newStore() *store {
+func newStore(noUIDs bool) *store {
 	return &store{
+		noUIDs:  noUIDs,
 		version: 1,
 		records: map[schema.GroupResource]map[key]record{},
 		changed: make(chan struct{}),
@@ -152,6 +154,9 @@ func (s *store) change(resource schema.GroupResource, k key, dryRun bool, next f
 	var old *unstructured.Unstructured
 	if current == nil {
 		object.SetUID(uuid.NewUUID())
+		if s.noUIDs {
+			object.SetUID("")
+		}
 		object.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 		object.SetDeletionTimestamp(nil)
 		unstructured.RemoveNestedField(object.Object, "metadata", "generation")

@@ -167,6 +167,10 @@ var brokenClusters = []brokenCluster{
 	{name: "not-kubernetes", reason: fleetv1.NotKubernetesReason, kubeconfig: own, fault: respond(http.StatusOK, "text/html", "<html>"+canary+"</html>")},
 	{name: "redirects", reason: fleetv1.RedirectedReason, kubeconfig: own, fault: respond(http.StatusTemporaryRedirect, "text/plain", canary)},
 	{name: "endless", reason: fleetv1.ResponseTooLargeReason, kubeconfig: own, fault: lightapi.Endless()},
+	{name: "too-many-values", reason: fleetv1.ResponseTooLargeReason, kubeconfig: own, fault: respond(http.StatusOK, "application/json",
+		`{"apiVersion":"v1","kind":"PodList","items":[{}`+strings.Repeat(",{}", 1_300_000)+`]}`)},
+	{name: "another-kind", reason: fleetv1.NotKubernetesReason, kubeconfig: own, fault: respond(http.StatusOK, "application/json",
+		`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"`+canary+`"}}]}`)},
 	{name: "hangs", reason: fleetv1.ResponseTimeoutReason, kubeconfig: own, fault: lightapi.Hang()},
 }
 
@@ -258,6 +262,13 @@ func repeatsNothing(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(log).To(ContainSubstring("Starting manager"), "the log is that of the manager")
 	g.Expect(log).NotTo(ContainSubstring(canary))
+}
+
+func TestAClusterLikeThoseOfTheInMemoryProviderJoins(t *testing.T) {
+	w := suite.AddCluster(t, lab, "in-memory", env.ClusterOptions{
+		Namespace: "in-memory", Register: true, Light: &lightapi.Options{InMemory: true},
+	})
+	suite.EventuallyReady(t, lab, w)
 }
 
 func TestKubeconfigSecretOfAnyTypeWithoutLabelsWorks(t *testing.T) {
