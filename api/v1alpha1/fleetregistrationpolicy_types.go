@@ -43,6 +43,12 @@ type FleetRegistrationPolicySpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	Priority int32 `json:"priority,omitempty"`
 
+	// fleetCluster says where the Fleet Clusters are, what they are called and what is on
+	// them for Fleet to select and template by. Omitted, each is in the namespace of its
+	// Cluster, has its name and gets its labels.
+	// +optional
+	FleetCluster FleetClusterSettings `json:"fleetCluster,omitempty,omitzero"`
+
 	// managementCluster says where agents find the management cluster. Omitted, the
 	// address comes from Fleet's own configuration (apiServerURL and apiServerCA in
 	// the ConfigMap fleet-controller), then from the ConfigMap cluster-info in

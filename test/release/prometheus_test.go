@@ -71,7 +71,7 @@ func registered(g *WithT) map[string][]string {
 func collector() prometheus.Collector {
 	return metrics.NewCollector(clock.RealClock{},
 		func(context.Context) ([]fleetv1.FleetRegistration, error) { return nil, nil },
-		func(context.Context) (int, error) { return 0, nil })
+		func(context.Context) (metrics.Orphans, error) { return metrics.Orphans{}, nil })
 }
 
 // rule is one alert.
