@@ -58,7 +58,7 @@ func TestImageIsBuiltFromAllThatTheManagerNeeds(t *testing.T) {
 	}
 	g.Expect(copied).To(ContainElements("go.mod", "go.sum"))
 	var admitted []string
-	for _, line := range strings.Fields(string(readFile(t, ".dockerignore"))) {
+	for line := range strings.FieldsSeq(string(readFile(t, ".dockerignore"))) {
 		if path, found := strings.CutPrefix(line, "!"); found {
 			admitted = append(admitted, path)
 		}

@@ -88,7 +88,7 @@ func managerPackages(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	var dirs []string
-	for _, path := range strings.Fields(string(output)) {
+	for path := range strings.FieldsSeq(string(output)) {
 		if dir, ours := strings.CutPrefix(path, "github.com/capi-fleet/capi-fleet/"); ours {
 			dirs = append(dirs, dir)
 		}

@@ -147,7 +147,7 @@ func handBack(t *testing.T, w *env.Workload) []string {
 // isOfOthers says whether an object of target is one that a person, Kubernetes, Fleet
 // or clusterctl made while capi-fleet was there.
 func isOfOthers(name string, w *env.Workload) bool {
-	for _, made := range []string{
+	if slices.Contains([]string{
 		"Namespace " + namespace,
 		"Bundle " + namespace + "/" + bundle,
 		"Secret " + w.Key().String() + "-kubeconfig",
@@ -155,10 +155,8 @@ func isOfOthers(name string, w *env.Workload) bool {
 		"Provider capi-system/cluster-api",
 		"CustomResourceDefinition providers.clusterctl.cluster.x-k8s.io",
 		"APIService v1alpha3.clusterctl.cluster.x-k8s.io",
-	} {
-		if name == made {
-			return true
-		}
+	}, name) {
+		return true
 	}
 	// The account and the bundle of certificates that each namespace is given, and
 	// what Fleet makes for its Clusters.

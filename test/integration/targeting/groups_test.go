@@ -17,6 +17,7 @@ limitations under the License.
 package targeting
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -44,13 +45,15 @@ func sharedObjects(g Gomega, t *testing.T, namespace, classNamespace, class stri
 	}
 }
 
+// has tells whether the group and the mapping are there.
+func (s shared) has() []bool { return []bool{s.group != "", s.mapping != ""} }
+
 func eventuallyShared(t *testing.T, namespace, classNamespace, class string, groupThere, mappingThere bool) shared {
 	t.Helper()
 	var objects shared
 	NewWithT(t).Eventually(func(g Gomega) {
 		objects = sharedObjects(g, t, namespace, classNamespace, class)
-		g.Expect(objects.group != "").To(Equal(groupThere), "the group")
-		g.Expect(objects.mapping != "").To(Equal(mappingThere), "the mapping")
+		g.Expect(objects.has()).To(Equal([]bool{groupThere, mappingThere}), "the group and the mapping")
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	return objects
 }
@@ -199,13 +202,11 @@ func TestNoTenantReachesBundlesOfOthers(t *testing.T) {
 	}
 	w := join(t, tenant, "prod", tenant, func(c *clusterv1.Cluster) {
 		ofClass("", "prod")(c)
-		for key, value := range map[string]string{
+		maps.Copy(c.Labels, map[string]string{
 			"site": "7", "env": "prod", "tier": "prod", fleet.ClusterDisplayNameLabel: "prod",
 			fleetv1.ClassNameLabel: "prod", fleetv1.ClassNamespaceLabel: workspace,
 			"fleet.cattle.io/shard-ref": "theirs",
-		} {
-			c.Labels[key] = value
-		}
+		})
 		c.Annotations = map[string]string{
 			"fleet.addons.cluster.x-k8s.io/workspace": "other", "fleet.cattle.io/cluster-namespace": "other",
 			fleetv1.RegistrationIDAnnotation: "stolen", "region": "us",
