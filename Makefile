@@ -170,8 +170,8 @@ kind-down: ## Take that cluster away.
 ##@ Build
 
 .PHONY: build
-build: ## Build the manager as bin/manager.
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/manager ./cmd/manager
+build: ## Build the manager and clusterctl's plugin into bin/.
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/manager ./cmd/clusterctl-fleet
 
 .PHONY: docker-build
 docker-build: ## Build the image for the platform of Docker.
