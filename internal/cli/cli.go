@@ -152,7 +152,7 @@ done, and something is wrong with a cluster or is still to be done.`,
 	root.SetOut(a.Out)
 	root.SetErr(a.ErrOut)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
-	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a))
+	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a), newRenderCommand(a))
 	root.SetHelpCommand(newHelpCommand(root))
 	a.config.AddFlags(root.PersistentFlags())
 	hideRareFlags(root.PersistentFlags())

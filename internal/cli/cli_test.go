@@ -72,13 +72,18 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"describe", "describe a b", "describe a --output wide", "describe a --denied-ranges nowhere",
 		"diagnose", "diagnose a b", "diagnose a --output wide", "diagnose a --denied-ranges nowhere",
 		"rotate", "rotate a b",
+		"render", "render a", "render a --for nothing", "render a b --for workload", "render A --for management",
+		"render a --for workload", "render a --for management --token-file t", "render a --for management --registration-id short",
+		"render a --for management --agent-server http://a", "render a --for management --agent-ca-file f",
+		"render a --for management --manager-namespace A_B",
+		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef --token-file /dev/null",
 	} {
 		expectOneLineOfHelp(t, strings.Fields(line)...)
 	}
 }
 
 func TestWithoutAKubeconfigTheErrorIsOneLineThatSaysWhatToDo(t *testing.T) {
-	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a"} {
+	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "render a --for management"} {
 		g := NewWithT(t)
 		code, out, errOut := run(t, append(strings.Fields(line), "--server", "")...)
 		g.Expect(code).To(Equal(ExitFailed))

@@ -22,6 +22,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -55,6 +56,14 @@ func get(ctx context.Context, c client.Reader, key client.ObjectKey, obj client.
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// ignoreNoMatch drops the error of a kind that is not installed.
+func ignoreNoMatch(err error) error {
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
 }
 
 // listRegistered lists the Clusters of a namespace, all where it is empty, with what
