@@ -62,6 +62,7 @@ var advice = map[string]string{
 	fleetv1.ForeignAgentReason:              "Remove it, or take it over (docs/concepts/safety.md#taking-over); one of Fleet's own registration can be adopted (docs/concepts/adoption.md).",
 	fleetv1.MovedAwayReason:                 "See Moving (docs/operations/move.md), or take it back (docs/concepts/safety.md#taking-over).",
 	fleetv1.SelfManagedReason:               "Use Fleet's own local cluster. Take the label off the Cluster.",
+	fleetv1.WorkloadClusterChangedReason:    "Put the kubeconfig right; or, if the old cluster is gone for good, take the new one over (docs/concepts/safety.md#taking-over).",
 	fleetv1.AlreadyRegisteredReason:         "Keep one of the two Clusters, or take it over (docs/concepts/safety.md#taking-over).",
 	fleetv1.WaitingForBundlesReason:         "See Never an automatic uninstall (docs/concepts/safety.md#never-an-automatic-uninstall).",
 	fleetv1.ObjectRejectedReason:            "Look at its admission policies, its quotas, and the kubeconfig's rights.",

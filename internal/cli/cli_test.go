@@ -18,6 +18,8 @@ package cli
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -113,4 +115,16 @@ func TestNoColourWhereThereIsNoTerminal(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(styleFor(&bytes.Buffer{}).status("False")).To(Equal("False"))
 	g.Expect(style(true).status("False")).To(ContainSubstring("\x1b["))
+}
+
+func TestTheReferencePageIsThatOfTheCode(t *testing.T) {
+	g := NewWithT(t)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "cli.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(page)).To(Equal(Reference()), "run make generate")
+	for _, path := range everyCommand(t) {
+		if len(path) == 1 && path[0] != "help" {
+			g.Expect(string(page)).To(ContainSubstring("\n## " + path[0] + "\n"))
+		}
+	}
 }
