@@ -195,6 +195,10 @@ func workloadNode(f *facts) node {
 		n.State = v.reach.Error()
 	default:
 		n.State = "answers"
+		if hosted(f.registration) {
+			n.State += "; its agent runs on the management cluster"
+			break
+		}
 		n.Nodes = []node{
 			{Object: "Secret " + agent.Namespace + "/" + agent.Name, State: holderState(v.holder)},
 			{Object: "Deployment " + agent.Namespace + "/" + agent.Name, State: deploymentState(v)},

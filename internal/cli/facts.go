@@ -287,10 +287,19 @@ func (g *gatherer) visit(ctx context.Context) error {
 	return nil
 }
 
+// hosted tells whether the agent's pod runs on the management cluster. Then its objects
+// are not where a visit looks, and the conditions have to do.
+func hosted(reg *fleetv1.FleetRegistration) bool {
+	return reg.Spec.Agent.Placement == fleetv1.PlacementManagement
+}
+
 // look reads the agent's objects.
 func look(ctx context.Context, workload *remote.Client, f *facts) error {
 	if _, err := workload.SystemNamespaceUID(ctx); err != nil {
 		return err
+	}
+	if hosted(f.registration) {
+		return nil
 	}
 	key := client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}
 	secret, deployment := &corev1.Secret{}, &appsv1.Deployment{}
@@ -315,6 +324,6 @@ func look(ctx context.Context, workload *remote.Client, f *facts) error {
 	if err := workload.List(ctx, pods, client.InNamespace(agent.Namespace), client.MatchingLabels(agent.PodLabels()), client.Limit(maxPods)); err != nil {
 		return err
 	}
-	f.workload.ailment = agent.Diagnose(deployment, pods.Items, f.registration.Spec.Agent.Image)
+	f.workload.ailment = agent.WorkloadSite().Diagnose(deployment, pods.Items, f.registration.Spec.Agent.Image)
 	return nil
 }

@@ -129,6 +129,9 @@ func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 		{"an account without rights", func(f *facts) { f.denied = []string{"get Contents"} }, "RBAC", "may not get Contents"},
 		{"a foreign agent", func(f *facts) { f.workload.holder = agent.HeldByOther }, "Agent", "ForeignAgent"},
 		{"no agent", func(f *facts) { f.workload.deployment = nil }, "Agent", "no Deployment cattle-fleet-system/fleet-agent"},
+		{"an agent on the management cluster", func(f *facts) {
+			f.registration.Spec.Agent.Placement, f.workload = fleetv1.PlacementManagement, &visit{}
+		}, "", ""},
 		{"a stopped agent", func(f *facts) { f.workload.deployment.Spec.Replicas = ptr.To(int32(0)) }, "Agent", "0 replicas"},
 		{"an agent that is not well", func(f *facts) {
 			f.workload.ailment = &agent.Ailment{Reason: fleetv1.AgentCrashLoopingReason, Message: "It ends"}
@@ -212,6 +215,8 @@ func TestTheTreeSaysWhyTheWorkloadClusterWasNotLookedAt(t *testing.T) {
 	f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
 	tree := describe(f, "capi-fleet-system").Tree
 	g.Expect(tree.Nodes[1].State).To(Equal("ConnectionFailed: refused"))
+	f.workload, f.registration.Spec.Agent.Placement = &visit{}, fleetv1.PlacementManagement
+	g.Expect(describe(f, "capi-fleet-system").Tree.Nodes[1].State).To(Equal("answers; its agent runs on the management cluster"))
 	f.registration = nil
 	tree = describe(f, "capi-fleet-system").Tree
 	g.Expect(tree.Nodes).To(BeEmpty())

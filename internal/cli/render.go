@@ -312,6 +312,8 @@ func (o *renderOptions) printManagement(in *rendering) error {
 
 func (o *renderOptions) printWorkload(in *rendering) error {
 	switch {
+	case in.agent.Placement == fleetv1.PlacementManagement:
+		return errors.New("the agent of this registration runs on the management cluster: the manager puts it there, and nothing is to be applied by hand")
 	case in.agent.ManagementCluster.Server == "":
 		return errors.New("nothing says where the agent finds the management cluster: use --agent-server")
 	case in.agent.Image == "":
