@@ -88,8 +88,11 @@ generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers i
 		paths=./controllers/... paths=./internal/manager/... output:rbac:dir=config/rbac
 
 .PHONY: generate-docs
-generate-docs: generate-crds generate-rbac ## Write the pages of the reference that repeat the manifests.
+generate-docs: generate-crds generate-rbac ## Write the pages of the reference that repeat manifests and code.
 	go run ./hack/docgen
+	mkdir -p bin
+	go run ./internal/cli/reference > bin/cli.md
+	mv bin/cli.md docs/reference/cli.md
 
 .PHONY: verify
 verify: verify-generated verify-modules verify-licence verify-manifests verify-e2e ## Fail if something that is kept in step is not.
@@ -170,8 +173,8 @@ kind-down: ## Take that cluster away.
 ##@ Build
 
 .PHONY: build
-build: ## Build the manager as bin/manager.
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/manager ./cmd/manager
+build: ## Build the manager and clusterctl's plugin into bin/.
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/manager ./cmd/clusterctl-fleet
 
 .PHONY: docker-build
 docker-build: ## Build the image for the platform of Docker.

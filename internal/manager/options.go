@@ -46,10 +46,6 @@ const (
 	// defaultManagerNamespace is the manager's namespace where nothing else says.
 	defaultManagerNamespace = "capi-fleet-system"
 
-	// defaultDeniedRanges keeps the manager away from its own host: loopback and
-	// link-local addresses, among them the metadata services of clouds.
-	defaultDeniedRanges = "127.0.0.0/8,::1/128,169.254.0.0/16,fe80::/10"
-
 	// maxVerbosity is the highest level of logging. From level 8 on, client-go logs
 	// the bodies of requests and answers, and with them tokens and kubeconfigs.
 	maxVerbosity = 7
@@ -197,7 +193,7 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 			"The default is taken from "+podNamespaceEnv+" where that is set.")
 	fs.BoolVar(&o.BuiltInPolicy, "built-in-policy", true,
 		"Let labelled Clusters join without a FleetRegistrationPolicy.")
-	fs.StringVar(&o.deniedRanges, "denied-ranges", defaultDeniedRanges,
+	fs.StringVar(&o.deniedRanges, "denied-ranges", remote.DefaultDeniedRanges,
 		"Address ranges in CIDR notation, divided by commas, that the manager never connects to for a workload cluster. Empty allows all.")
 	fs.StringVar(&o.AgentImage, "agent-image", "",
 		"Image of the agent where Fleet's configuration names none.")

@@ -41,6 +41,10 @@ const (
 // nothing.
 type DeniedRanges []netip.Prefix
 
+// DefaultDeniedRanges keeps a program away from its own host: loopback and link-local
+// addresses, among them the metadata services of clouds.
+const DefaultDeniedRanges = "127.0.0.0/8,::1/128,169.254.0.0/16,fe80::/10"
+
 // ParseDeniedRanges reads ranges in CIDR notation, separated by commas; blanks
 // around them are ignored. The empty string denies nothing.
 func ParseDeniedRanges(s string) (DeniedRanges, error) {

@@ -141,6 +141,18 @@ func (r Registration) bundlesRoleBinding(managerNamespace string) *rbacv1.RoleBi
 	}
 }
 
+// Objects returns all objects of a registration whose cluster namespace is chosen, in the
+// order in which they are to be made, for those who make them by hand. A clientID that is
+// empty is made up. Fleet does not look at the cluster namespace before the Fleet Cluster's
+// status.namespace names it.
+func (r Registration) Objects(managerNamespace, clientID string) []client.Object {
+	if clientID == "" {
+		clientID = newClientID()
+	}
+	objects := []client.Object{r.fleetCluster(clientID), r.namespace(r.Namespace), r.serviceAccount(managerNamespace)}
+	return append(objects, r.rights(managerNamespace)...)
+}
+
 // rights returns the Role and the RoleBindings, in the order in which they are made.
 func (r Registration) rights(managerNamespace string) []client.Object {
 	return []client.Object{r.statusRole(), r.statusRoleBinding(managerNamespace), r.bundlesRoleBinding(managerNamespace)}

@@ -1,0 +1,284 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cli is the command line "clusterctl fleet". Each command gathers what it needs
+// from the management cluster, and at most from one workload cluster; pure functions turn
+// that into rows, trees, findings and manifests, which are then printed.
+//
+// Workload clusters may be hostile: they are reached with package remote alone, and
+// nothing that they send is printed but names of ours and counts.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+)
+
+// Exit codes.
+const (
+	// ExitOK means that it was done, and that nothing is wrong.
+	ExitOK = 0
+	// ExitFailed means that it could not be done.
+	ExitFailed = 1
+	// ExitUsage means that the command line is wrong.
+	ExitUsage = 2
+	// ExitFinding means that it was done, and that something is wrong with a cluster, or
+	// is still to be done for it.
+	ExitFinding = 3
+)
+
+// programName is how people call the program.
+const programName = "clusterctl fleet"
+
+// defaultManagerNamespace is where clusterctl installs the manager.
+const defaultManagerNamespace = "capi-fleet-system"
+
+// errFinding ends a command that has said all: something is wrong with a cluster.
+var errFinding = errors.New("something is wrong with a cluster")
+
+// usageError is what is wrong with a command line, in one line.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// app is what all commands share.
+type app struct {
+	genericiooptions.IOStreams
+	config *genericclioptions.ConfigFlags
+	clock  clock.WithTicker
+}
+
+// Run runs the command line, without the name of the program, and returns the exit code.
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	ctrl.SetLogger(log.Log.WithSink(log.NullLogSink{}))
+	root := NewCommand(streams)
+	root.SetArgs(args)
+	command, err := root.ExecuteContextC(ctx)
+	switch usage := (*usageError)(nil); {
+	case err == nil:
+		return ExitOK
+	case errors.Is(err, errFinding):
+		return ExitFinding
+	case errors.As(err, &usage):
+		fmt.Fprintf(streams.ErrOut, "Error: %s; see %s --help\n", oneLine(usage.message), displayPath(command))
+		return ExitUsage
+	default:
+		fmt.Fprintf(streams.ErrOut, "Error: %s\n", oneLine(explain(err)))
+		return ExitFailed
+	}
+}
+
+// displayPath is how people call a command.
+func displayPath(command *cobra.Command) string {
+	return strings.TrimSpace(programName + " " + strings.TrimPrefix(strings.TrimPrefix(command.CommandPath(), command.Root().Name()), " "))
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// explain says what to do about errors that do not.
+func explain(err error) string {
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return "there is no kubeconfig: set KUBECONFIG or --kubeconfig to that of the management cluster"
+	case meta.IsNoMatchError(err):
+		return fmt.Sprintf("this is not a management cluster with Cluster API, Fleet and capi-fleet (%v): check --context and --kubeconfig", err)
+	}
+	return err.Error()
+}
+
+// NewCommand returns the command with all its subcommands.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	return newCommand(&app{IOStreams: streams, config: genericclioptions.NewConfigFlags(true), clock: clock.RealClock{}})
+}
+
+func newCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "clusterctl-fleet",
+		Short: "See and mend how Cluster API clusters are registered in Rancher Fleet",
+		Long: `See and mend how Cluster API clusters are registered in Rancher Fleet.
+
+clusterctl runs this program as "clusterctl fleet" where it finds it in the PATH. The
+kubeconfig is that of the management cluster.
+
+Exit codes: 0 all is well, 1 it could not be done, 2 the command line is wrong, 3 it was
+done, and something is wrong with a cluster or is still to be done.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: programName},
+		Args:          func(_ *cobra.Command, args []string) error { return unknownCommand(args) },
+		RunE:          func(*cobra.Command, []string) error { return usagef("say what to do: status, describe, diagnose, ...") },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// A suggestion would be a second line.
+		DisableSuggestions: true,
+	}
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.ErrOut)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
+	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a), newRenderCommand(a))
+	root.SetHelpCommand(newHelpCommand(root))
+	a.config.AddFlags(root.PersistentFlags())
+	hideRareFlags(root.PersistentFlags())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// newHelpCommand returns a "help" that refuses what there is no help for.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show how a command is used",
+		RunE: func(_ *cobra.Command, args []string) error {
+			command, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("there is no command %q", strings.Join(args, " "))
+			}
+			return command.Help()
+		},
+	}
+}
+
+func unknownCommand(args []string) error {
+	if len(args) > 0 {
+		return usagef("there is no command %q", args[0])
+	}
+	return nil
+}
+
+// hideRareFlags leaves in the help of every command what most people use.
+func hideRareFlags(flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		switch f.Name {
+		case "kubeconfig", "context", "namespace":
+		default:
+			f.Hidden = true
+		}
+	})
+}
+
+// exactly demands one argument for each name.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return usagef("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// scheme has all kinds that the commands read and write on the management cluster.
+var scheme = newScheme()
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, fleet.AddToScheme, fleetv1.AddToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
+	return scheme
+}
+
+// client returns a client of the management cluster, which reads live.
+func (a *app) client() (client.Client, error) {
+	// Without any configuration client-go would try a port of this machine.
+	raw, err := a.config.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	if clientcmdapi.IsConfigEmpty(&raw) && *a.config.APIServer == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return nil, clientcmd.ErrEmptyConfig
+	}
+	config, err := a.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "clusterctl-fleet"
+	config.QPS, config.Burst = 50, 100
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// namespace returns the namespace of the flags, else that of the kubeconfig's context.
+func (a *app) namespace() (string, error) {
+	namespace, _, err := a.config.ToRawKubeConfigLoader().Namespace()
+	return namespace, err
+}
+
+// clusterKey returns the key of the Cluster that an argument names.
+func (a *app) clusterKey(name string) (client.ObjectKey, error) {
+	namespace, err := a.namespace()
+	return client.ObjectKey{Namespace: namespace, Name: name}, err
+}
+
+// completeClusters offers the names of Clusters.
+func (a *app) completeClusters(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	names, err := a.clusterNames(command.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) clusterNames(ctx context.Context) ([]string, error) {
+	c, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := a.namespace()
+	if err != nil {
+		return nil, err
+	}
+	list := &clusterv1.ClusterList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
+
+// warn tells a person what is no result.
+func warn(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }

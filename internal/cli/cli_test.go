@@ -1,0 +1,130 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// run runs a command line without any cluster.
+func run(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
+	var stdout, stderr bytes.Buffer
+	code = Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &stdout, ErrOut: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+// everyCommand returns the words of every command that there is.
+func everyCommand(t *testing.T) [][]string {
+	t.Helper()
+	var all [][]string
+	var walk func(*cobra.Command, []string)
+	walk = func(command *cobra.Command, path []string) {
+		all = append(all, path)
+		for _, sub := range command.Commands() {
+			walk(sub, append(append([]string{}, path...), sub.Name()))
+		}
+	}
+	walk(NewCommand(genericiooptions.NewTestIOStreamsDiscard()), nil)
+	return all
+}
+
+func expectOneLineOfHelp(t *testing.T, args ...string) {
+	t.Helper()
+	g := NewWithT(t)
+	code, out, errOut := run(t, args...)
+	g.Expect(code).To(Equal(ExitUsage), "%q: %s", args, errOut)
+	g.Expect(out).To(BeEmpty(), "%q", args)
+	g.Expect(strings.Count(errOut, "\n")).To(Equal(1), "%q: %s", args, errOut)
+	g.Expect(errOut).To(MatchRegexp(`^Error: .+; see clusterctl fleet.* --help\n$`), "%q", args)
+}
+
+func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
+	commands := everyCommand(t)
+	NewWithT(t).Expect(len(commands)).To(BeNumerically(">", 5))
+	for _, path := range commands {
+		expectOneLineOfHelp(t, append(path, "--no-such-flag")...)
+	}
+	for _, line := range []string{
+		"", "nonsense", "help nonsense",
+		"status --output xml", "status a --selector b=c", "status a --all-namespaces", "status --selector !!", "status --watch --output json",
+		"describe", "describe a b", "describe a --output wide", "describe a --denied-ranges nowhere",
+		"diagnose", "diagnose a b", "diagnose a --output wide", "diagnose a --denied-ranges nowhere",
+		"rotate", "rotate a b",
+		"render", "render a", "render a --for nothing", "render a b --for workload", "render A --for management",
+		"render a --for workload", "render a --for management --token-file t", "render a --for management --registration-id short",
+		"render a --for management --agent-server http://a", "render a --for management --agent-ca-file f",
+		"render a --for management --manager-namespace A_B",
+		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef --token-file /dev/null",
+	} {
+		expectOneLineOfHelp(t, strings.Fields(line)...)
+	}
+}
+
+func TestWithoutAKubeconfigTheErrorIsOneLineThatSaysWhatToDo(t *testing.T) {
+	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "render a --for management"} {
+		g := NewWithT(t)
+		code, out, errOut := run(t, append(strings.Fields(line), "--server", "")...)
+		g.Expect(code).To(Equal(ExitFailed))
+		g.Expect(out).To(BeEmpty())
+		g.Expect(strings.Count(errOut, "\n")).To(Equal(1), errOut)
+		g.Expect(errOut).To(ContainSubstring("--kubeconfig"))
+	}
+}
+
+func TestEveryCommandHasHelpAndCompletion(t *testing.T) {
+	for _, path := range everyCommand(t) {
+		g := NewWithT(t)
+		code, out, errOut := run(t, append(path, "--help")...)
+		g.Expect(code).To(Equal(ExitOK), errOut)
+		g.Expect(out).To(ContainSubstring("Usage:\n  clusterctl fleet"), "%q", path)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		code, out, _ := run(t, "completion", shell)
+		NewWithT(t).Expect(code).To(Equal(ExitOK))
+		NewWithT(t).Expect(out).To(ContainSubstring("__complete"))
+	}
+	_, out, _ := run(t, "__complete", "status", "--output", "")
+	NewWithT(t).Expect(out).To(ContainSubstring("wide\n"))
+}
+
+func TestNoColourWhereThereIsNoTerminal(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(styleFor(&bytes.Buffer{}).status("False")).To(Equal("False"))
+	g.Expect(style(true).status("False")).To(ContainSubstring("\x1b["))
+}
+
+func TestTheReferencePageIsThatOfTheCode(t *testing.T) {
+	g := NewWithT(t)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "cli.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(page)).To(Equal(Reference()), "run make generate")
+	for _, path := range everyCommand(t) {
+		if len(path) == 1 && path[0] != "help" {
+			g.Expect(string(page)).To(ContainSubstring("\n## " + path[0] + "\n"))
+		}
+	}
+}

@@ -1,0 +1,388 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/yaml"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/endpoint"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+// The clusters that render makes objects for.
+const (
+	forManagement = "management"
+	forWorkload   = "workload"
+)
+
+// maxTokenSize bounds a token file, in bytes.
+const maxTokenSize = 64 << 10
+
+type renderOptions struct {
+	*app
+	target                           string
+	managerNamespace, fleetNamespace string
+	registrationID                   string
+	server, caFile, image            string
+	tokenFile                        string
+	offline                          bool
+}
+
+// rendering is what the manifests are made from.
+type rendering struct {
+	upstream.Registration
+	managerNamespace string
+	// clientID is that of a Fleet Cluster that is there, empty where there is none.
+	clientID     string
+	namespaceUID types.UID
+	agent        fleetv1.AgentSpec
+}
+
+func newRenderCommand(a *app) *cobra.Command {
+	o := &renderOptions{app: a}
+	command := &cobra.Command{
+		Use:   "render CLUSTER --for management|workload",
+		Short: "Print a registration's manifests, to be applied with kubectl",
+		Long: `Print the objects of a registration as YAML, for clusters that the manager cannot reach and
+for management clusters without capi-fleet or without Cluster API. They are the objects that
+the manager makes. Nothing is changed on any cluster.
+
+--for management prints those of the management cluster, and in comments what to do next.
+--for workload prints those of the workload cluster; it needs a token of the agent's account.
+
+What no flag says is read from the management cluster: the registration or the Fleet Cluster,
+else Fleet's configuration. With --offline no cluster is asked.
+
+Do not apply this where an agent of another registration runs, nor where Fleet deployed
+bundles that the Fleet Cluster does not have: an agent that starts uninstalls those.`,
+		Example: `  clusterctl fleet render edge-1 --namespace team-a --for management > management.yaml
+  clusterctl fleet render edge-1 --namespace team-a --for workload --token-file token > workload.yaml`,
+		Args:              exactly("CLUSTER"),
+		ValidArgsFunction: a.completeClusters,
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := o.complete(args[0]); err != nil {
+				return err
+			}
+			return o.run(command.Context(), args[0])
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&o.target, "for", "", "cluster to which the objects go: management or workload")
+	flags.StringVar(&o.managerNamespace, "manager-namespace", defaultManagerNamespace, "namespace of the agents' accounts, that of capi-fleet's manager")
+	flags.StringVar(&o.fleetNamespace, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
+	flags.StringVar(&o.registrationID, "registration-id", "", "ID that marks the objects, the same for both clusters, 32 to 64 letters and digits")
+	flags.StringVar(&o.server, "agent-server", "", "https URL at which the agent finds the management cluster")
+	flags.StringVar(&o.caFile, "agent-ca-file", "", "file with the certificates that sign that server's, PEM; it goes with --agent-server")
+	flags.StringVar(&o.image, "agent-image", "", "image of the agent")
+	flags.StringVar(&o.tokenFile, "token-file", "", "file with the token of the agent's account; - reads standard input")
+	flags.BoolVar(&o.offline, "offline", false, "ask no cluster")
+	_ = command.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{forManagement, forWorkload}, cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+func (o *renderOptions) complete(name string) error {
+	workload := o.target == forWorkload
+	switch {
+	case o.target != forManagement && !workload:
+		return usagef("--for must be management or workload")
+	case len(validation.IsDNS1123Subdomain(name)) > 0:
+		return usagef("%q is not the name of a Cluster", name)
+	case len(validation.IsDNS1123Label(o.managerNamespace)) > 0:
+		return usagef("--manager-namespace: %q is not the name of a namespace", o.managerNamespace)
+	case o.registrationID != "" && !validID(o.registrationID):
+		return usagef("--registration-id must have 32 to 64 letters and digits")
+	case o.caFile != "" && o.server == "":
+		return usagef("--agent-ca-file goes with --agent-server")
+	case o.server != "" && !validServer(o.server):
+		return usagef("--agent-server must be an https URL without user, query and fragment")
+	case workload && o.tokenFile == "":
+		return usagef("--token-file is missing: make the token with kubectl create token, as --for management says")
+	case !workload && o.tokenFile != "":
+		return usagef("--token-file goes with --for workload")
+	case o.offline && workload && (o.server == "" || o.image == "" || o.registrationID == ""):
+		return usagef("--offline --for workload needs --agent-server, --agent-image and --registration-id")
+	}
+	return nil
+}
+
+func validID(id string) bool {
+	return len(id) >= 32 && len(id) <= 64 && strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
+}
+
+func validServer(server string) bool {
+	u, err := url.Parse(server)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+func (o *renderOptions) run(ctx context.Context, name string) error {
+	key, err := o.clusterKey(name)
+	if err != nil {
+		return err
+	}
+	in := &rendering{managerNamespace: o.managerNamespace, Registration: upstream.Registration{
+		FleetCluster: types.NamespacedName{Namespace: key.Namespace, Name: fleet.ClusterName(name)},
+	}}
+	if !o.offline {
+		if err := o.look(ctx, key, in); err != nil {
+			return err
+		}
+	}
+	if err := o.override(in); err != nil {
+		return err
+	}
+	if o.target == forManagement {
+		return o.printManagement(in)
+	}
+	return o.printWorkload(in)
+}
+
+// look fills in what the management cluster knows.
+func (o *renderOptions) look(ctx context.Context, key client.ObjectKey, in *rendering) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	cluster, reg := &clusterv1.Cluster{}, &fleetv1.FleetRegistration{}
+	// Neither Cluster API nor capi-fleet need be there.
+	if found, err := get(ctx, c, key, cluster); ignoreNoMatch(err) != nil {
+		return err
+	} else if found {
+		in.ClusterUID = cluster.UID
+	}
+	switch found, err := get(ctx, c, key, reg); {
+	case ignoreNoMatch(err) != nil:
+		return err
+	case found:
+		in.ID, in.FleetCluster, in.Namespace, in.agent = reg.Spec.RegistrationID, types.NamespacedName(reg.Spec.FleetCluster), reg.Status.Namespace, reg.Spec.Agent
+	}
+	if err := lookAtFleetCluster(ctx, c, in); err != nil {
+		return err
+	}
+	if err := lookAtNamespace(ctx, c, in); err != nil {
+		return err
+	}
+	if o.target == forManagement || in.agent.Image != "" && in.agent.ManagementCluster.Server != "" || o.server != "" && o.image != "" {
+		return nil
+	}
+	resolver := &endpoint.Resolver{Reader: c, ManagerNamespace: o.managerNamespace, FleetNamespace: o.fleetNamespace}
+	in.agent, err = resolver.Resolve(ctx, fleetv1.FleetRegistrationPolicySpec{})
+	if unusable := (*endpoint.Error)(nil); errors.As(err, &unusable) {
+		return nil // Flags can still say it.
+	}
+	return err
+}
+
+// lookAtFleetCluster takes over what an earlier apply made.
+func lookAtFleetCluster(ctx context.Context, c client.Client, in *rendering) error {
+	cluster := &fleet.Cluster{}
+	found, err := get(ctx, c, in.FleetCluster, cluster)
+	if ignoreNoMatch(err) != nil || !found {
+		return ignoreNoMatch(err)
+	}
+	id := cluster.Annotations[fleetv1.RegistrationIDAnnotation]
+	if cluster.Labels[fleet.ClusterManagementLabel] != upstream.ManagementLabelValue || id == "" || in.ID != "" && in.ID != id {
+		return fmt.Errorf("the Fleet Cluster %s is there and not this registration's: see docs/concepts/adoption.md", in.FleetCluster)
+	}
+	in.ID, in.clientID = id, cluster.Spec.ClientID
+	if in.Namespace == "" {
+		in.Namespace = cluster.Status.Namespace
+	}
+	return nil
+}
+
+// lookAtNamespace finds the cluster namespace, or a name that is free for it.
+func lookAtNamespace(ctx context.Context, c client.Client, in *rendering) error {
+	at := in.FleetCluster
+	names := []string{fleet.ClusterNamespace(at.Namespace, at.Name), fleet.FallbackClusterNamespace(at.Namespace, at.Name)}
+	if in.Namespace != "" {
+		names = []string{in.Namespace}
+	}
+	for _, name := range names {
+		namespace := &corev1.Namespace{}
+		found, err := get(ctx, c, client.ObjectKey{Name: name}, namespace)
+		if err != nil {
+			return err
+		}
+		annotations := namespace.Annotations
+		if !found || annotations[fleet.ClusterNamespaceAnnotation] == at.Namespace && annotations[fleet.ClusterAnnotation] == at.Name {
+			in.Namespace, in.namespaceUID = name, namespace.UID
+			return nil
+		}
+	}
+	return fmt.Errorf("no name is free for the cluster namespace of Fleet Cluster %s: %v are there and not its own", at, names)
+}
+
+// override fills in what the flags say, and then the defaults.
+func (o *renderOptions) override(in *rendering) error {
+	switch {
+	case o.registrationID != "" && in.ID != "" && in.ID != o.registrationID:
+		return usagef("--registration-id is not that of the registration, %s", in.ID)
+	case o.registrationID != "":
+		in.ID = o.registrationID
+	case in.ID == "" && o.target == forWorkload:
+		return fmt.Errorf("there is no registration and no Fleet Cluster %s: apply the objects of the management cluster first, or use --registration-id", in.FleetCluster)
+	case in.ID == "":
+		in.ID = newID()
+	}
+	if in.Namespace == "" {
+		in.Namespace = fleet.ClusterNamespace(in.FleetCluster.Namespace, in.FleetCluster.Name)
+	}
+	if o.image != "" {
+		in.agent.Image = o.image
+	}
+	if o.server != "" {
+		in.agent.ManagementCluster = fleetv1.ManagementClusterEndpoint{Server: o.server}
+	}
+	if o.caFile != "" {
+		ca, err := os.ReadFile(o.caFile)
+		if err != nil {
+			return err
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(ca) {
+			return usagef("--agent-ca-file: %s holds no certificate", o.caFile)
+		}
+		in.agent.ManagementCluster.CertificateAuthorityData = ca
+	}
+	return nil
+}
+
+// newID returns the ID of a registration that nobody made before.
+func newID() string {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // It never fails.
+	return hex.EncodeToString(id)
+}
+
+func (o *renderOptions) printManagement(in *rendering) error {
+	fmt.Fprintf(o.Out, `# The objects of %[1]s on the management cluster. With an admin's rights there:
+#
+# 1. kubectl apply --server-side --filename THIS_FILE
+# 2. kubectl patch clusters.fleet.cattle.io %[2]s --namespace %[3]s --subresource=status --type=merge --patch='{"status":{"namespace":"%[4]s"}}'
+# 3. kubectl create token %[4]s --namespace %[5]s --duration=72h > token
+# 4. %[6]s render %[7]s --namespace %[3]s --for workload --registration-id %[8]s --token-file token > workload.yaml
+#
+# and then with an admin's rights on the workload cluster: kubectl apply --server-side --filename workload.yaml
+# When three quarters of the token's life are over, do 3, 4 and the last again. The agent is not restarted.
+`, in.FleetCluster, in.FleetCluster.Name, in.FleetCluster.Namespace, in.Namespace, in.managerNamespace, programName, in.FleetCluster.Name, in.ID)
+	namespaces := []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.managerNamespace}},
+	}
+	if in.FleetCluster.Namespace != in.managerNamespace {
+		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.FleetCluster.Namespace}})
+	}
+	objects := append(namespaces, upstream.SharedObjects(in.managerNamespace)...)
+	return printManifests(o.Out, append(objects, in.Objects(in.managerNamespace, in.clientID)...))
+}
+
+func (o *renderOptions) printWorkload(in *rendering) error {
+	switch {
+	case in.agent.Placement == fleetv1.PlacementManagement:
+		return errors.New("the agent of this registration runs on the management cluster: the manager puts it there, and nothing is to be applied by hand")
+	case in.agent.ManagementCluster.Server == "":
+		return errors.New("nothing says where the agent finds the management cluster: use --agent-server")
+	case in.agent.Image == "":
+		return errors.New("nothing names the agent's image: use --agent-image")
+	case len(in.agent.ImagePullSecrets) > 0:
+		warn(o.ErrOut, "The agent's pull secrets are not among the objects: %s.", strings.Join(agent.PullSecretNames(agent.Input{Agent: in.agent}), ", "))
+	}
+	token, err := o.token()
+	if err != nil {
+		return err
+	}
+	input := agent.Input{
+		RegistrationID:      in.ID,
+		FleetCluster:        in.FleetCluster,
+		ClusterNamespace:    in.Namespace,
+		ClusterNamespaceUID: in.namespaceUID,
+		Agent:               in.agent,
+	}
+	objects := agent.Objects(input)
+	last := len(objects) - 1
+	fmt.Fprintf(o.Out, "# The objects of %s on the workload cluster. This holds a credential.\n", in.FleetCluster)
+	return printManifests(o.Out, append(objects[:last:last], agent.Secret(input, token), objects[last]))
+}
+
+// token reads the token.
+func (o *renderOptions) token() (string, error) {
+	var in io.Reader = o.In
+	if o.tokenFile != "-" {
+		file, err := os.Open(o.tokenFile)
+		if err != nil {
+			return "", err
+		}
+		defer file.Close()
+		in = file
+	}
+	content, err := io.ReadAll(io.LimitReader(in, maxTokenSize))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" || len(strings.Fields(token)) != 1 {
+		return "", usagef("--token-file holds no token")
+	}
+	return token, nil
+}
+
+// printManifests prints objects as YAML documents.
+func printManifests(out io.Writer, objects []client.Object) error {
+	for _, obj := range objects {
+		kind, err := apiutil.GVKForObject(obj, scheme)
+		if err != nil {
+			return err
+		}
+		obj.GetObjectKind().SetGroupVersionKind(kind)
+		content, err := agent.ToUnstructured(obj)
+		if err != nil {
+			return err
+		}
+		if annotations := content.GetAnnotations(); annotations[fleetv1.ClusterUIDAnnotation] == "" {
+			delete(annotations, fleetv1.ClusterUIDAnnotation)
+			content.SetAnnotations(annotations)
+		}
+		text, err := yaml.Marshal(content.Object)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "---\n%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
