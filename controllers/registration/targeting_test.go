@@ -171,7 +171,11 @@ func TestTargetedSaysWhatTheFleetClusterLacks(t *testing.T) {
 			g.Expect(targeted).NotTo(BeNil())
 			g.Expect(targeted.Reason).To(Equal(tc.reason))
 			g.Expect(targeted.Message).To(ContainSubstring(tc.message))
-			g.Expect(targeted.Status == metav1.ConditionTrue).To(Equal(tc.reason == fleetv1.TargetedReason))
+			want := metav1.ConditionFalse
+			if tc.reason == fleetv1.TargetedReason {
+				want = metav1.ConditionTrue
+			}
+			g.Expect(targeted.Status).To(Equal(want))
 			g.Expect(m.fleetCluster(t).Name).NotTo(BeEmpty(), "the rest goes on")
 		})
 	}

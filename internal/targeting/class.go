@@ -51,7 +51,7 @@ func ClassOf(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	if !ok || settings.Groups != fleetv1.GroupsClusterClass {
 		return nil, nil
 	}
-	own := classNamespace == cluster.Namespace && classNamespace == namespace
+	own := classNamespace == namespace && cluster.Namespace == namespace
 	if !own && !slices.Contains(settings.ClassNamespaces, classNamespace) {
 		return nil, &Problem{fleetv1.ClassNamespaceNotListedReason,
 			fmt.Sprintf("The ClusterClass of the Cluster is in namespace %s, which the policy does not list in classNamespaces: its bundles do not reach the cluster, and there is no group for it", classNamespace)}

@@ -18,6 +18,7 @@ package upstream
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -83,12 +84,8 @@ func TestTheObjectsOfTheEarlierProviderAreReproduced(t *testing.T) {
 }
 
 func merge(a, b map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, m := range []map[string]string{a, b} {
-		for k, v := range m {
-			all[k] = v
-		}
-	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
 	return all
 }
 

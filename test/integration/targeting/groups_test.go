@@ -17,6 +17,7 @@ limitations under the License.
 package targeting
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -49,8 +50,8 @@ func eventuallyShared(t *testing.T, namespace, classNamespace, class string, gro
 	var objects shared
 	NewWithT(t).Eventually(func(g Gomega) {
 		objects = sharedObjects(g, t, namespace, classNamespace, class)
-		g.Expect(objects.group != "").To(Equal(groupThere), "the group")
-		g.Expect(objects.mapping != "").To(Equal(mappingThere), "the mapping")
+		there := []bool{objects.group != "", objects.mapping != ""}
+		g.Expect(there).To(Equal([]bool{groupThere, mappingThere}), "the group and the mapping")
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	return objects
 }
@@ -199,13 +200,11 @@ func TestNoTenantReachesBundlesOfOthers(t *testing.T) {
 	}
 	w := join(t, tenant, "prod", tenant, func(c *clusterv1.Cluster) {
 		ofClass("", "prod")(c)
-		for key, value := range map[string]string{
+		maps.Copy(c.Labels, map[string]string{
 			"site": "7", "env": "prod", "tier": "prod", fleet.ClusterDisplayNameLabel: "prod",
 			fleetv1.ClassNameLabel: "prod", fleetv1.ClassNamespaceLabel: workspace,
 			"fleet.cattle.io/shard-ref": "theirs",
-		} {
-			c.Labels[key] = value
-		}
+		})
 		c.Annotations = map[string]string{
 			"fleet.addons.cluster.x-k8s.io/workspace": "other", "fleet.cattle.io/cluster-namespace": "other",
 			fleetv1.RegistrationIDAnnotation: "stolen", "region": "us",
