@@ -134,8 +134,8 @@ func mayRead(t *testing.T, token, namespace string) bool {
 	t.Helper()
 	g := NewWithT(t)
 	config := lab.Config()
-	config.TLSClientConfig.CertData, config.TLSClientConfig.KeyData = nil, nil
-	config.TLSClientConfig.CertFile, config.TLSClientConfig.KeyFile = "", ""
+	config.CertData, config.KeyData = nil, nil
+	config.CertFile, config.KeyFile = "", ""
 	config.BearerToken = token
 	holder, err := client.New(config, client.Options{Scheme: lab.Client.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
