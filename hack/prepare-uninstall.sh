@@ -195,6 +195,10 @@ keep_shared() {
 		  policyName: $left-agent-status
 		  validationActions: ["Deny"]
 	END
+	stays ClusterRole "$left-agent"
+	stays ClusterRole "$left-agent-contents"
+	stays ValidatingAdmissionPolicy "$left-agent-status"
+	stays ValidatingAdmissionPolicyBinding "$left-agent-status"
 }
 
 # keep copies one field of a shipped object, which is all of it. When the shipped

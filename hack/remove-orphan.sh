@@ -83,8 +83,10 @@ check() {
 	[[ $label == capi-fleet && -n $id ]] || fail "Fleet Cluster $namespace/$name is not of capi-fleet."
 	label=$(field ".metadata.labels.$escaped/orphan" "${fleet_cluster[@]}")
 	[[ $label == true ]] || fail "Fleet Cluster $namespace/$name has no label $prefix/orphan=true: it has a registration, or the manager has not looked yet."
-	value=$(field ".items[?(@.spec.registrationID==\"$id\")].metadata.name" "fleetregistrations.$prefix" --namespace "$namespace")
-	[[ -z $value ]] || fail "Fleet Cluster $namespace/$name belongs to FleetRegistration $namespace/$value."
+	# It can be in another namespace than its Fleet Cluster.
+	value=$(kubectl get "fleetregistrations.$prefix" --all-namespaces --output \
+		"jsonpath={range .items[?(@.spec.registrationID==\"$id\")]}{.metadata.namespace}/{.metadata.name}{end}")
+	[[ -z $value ]] || fail "Fleet Cluster $namespace/$name belongs to FleetRegistration $value."
 
 	# Fleet deletes whatever namespace is named there.
 	cluster_namespace=$(field .status.namespace "${fleet_cluster[@]}")

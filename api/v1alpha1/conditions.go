@@ -53,6 +53,10 @@ const (
 	// that Fleet deploys there is ready. It is missing while Fleet has none.
 	BundlesReadyCondition = "BundlesReady"
 
+	// TargetedCondition says whether the Fleet Cluster has all that its policy asks for:
+	// its place, labels, values and groups.
+	TargetedCondition = "Targeted"
+
 	// SelectedCondition says whether a policy selects the Cluster. A registration
 	// that lost its selection stays as it is and goes on being cared for.
 	SelectedCondition = "Selected"
@@ -115,6 +119,10 @@ const (
 	// AdoptionBlockedReason means that the Fleet Cluster of that name would be adopted,
 	// but another tool still manages it.
 	AdoptionBlockedReason = "AdoptionBlocked"
+
+	// WorkspaceMissingReason means that the namespace which the Fleet Cluster has to be
+	// in is not there.
+	WorkspaceMissingReason = "WorkspaceMissing"
 
 	// WaitingForAdoptionReason means that Fleet is still taking away what it manages
 	// its own agent with.
@@ -338,6 +346,33 @@ const (
 
 	// BundlesNotReadyReason means that Fleet does not.
 	BundlesNotReadyReason = "BundlesNotReady"
+)
+
+// Reasons of the Targeted condition. It has WaitingForFleetCluster too.
+const (
+	// TargetedReason means that the Fleet Cluster has all that the policy asks for.
+	TargetedReason = "Targeted"
+
+	// FleetClusterImmutableReason means that the policy would have the Fleet Cluster in
+	// another namespace or under another name now. It stays where it is.
+	FleetClusterImmutableReason = "FleetClusterImmutable"
+
+	// ClassNamespaceNotListedReason means that the Cluster uses a ClusterClass of another
+	// namespace, and that the policy does not list that.
+	ClassNamespaceNotListedReason = "ClassNamespaceNotListed"
+
+	// ClassGroupForeignReason means that a ClusterGroup or a BundleNamespaceMapping of the
+	// name that the ClusterClass calls for is there, selects something else and is not
+	// ours. It is left as it is.
+	ClassGroupForeignReason = "ClassGroupForeign"
+
+	// ValuesIncompleteReason means that the Cluster does not have some of the values, or
+	// has there what is no string, number or boolean. The others are in place.
+	ValuesIncompleteReason = "ValuesIncomplete"
+
+	// AnnotationsTooLargeReason means that the annotations which are to be copied are too
+	// large together. Some are in place.
+	AnnotationsTooLargeReason = "AnnotationsTooLarge"
 )
 
 // Reasons of the Selected condition.

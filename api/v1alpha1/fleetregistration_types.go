@@ -58,6 +58,16 @@ type FleetRegistrationSpec struct {
 	// +optional
 	Deletion DeletionSpec `json:"deletion,omitempty,omitzero"`
 
+	// targeting says what is on the Fleet Cluster for Fleet to select and template by. It
+	// needs no new pod. Omitted, the Fleet Cluster gets the labels of the Cluster.
+	// +optional
+	Targeting TargetingSettings `json:"targeting,omitempty,omitzero"`
+
+	// policyFleetCluster names the Fleet Cluster as the policy would have it now, where
+	// that is another one than fleetCluster. It is not made: fleetCluster is immutable.
+	// +optional
+	PolicyFleetCluster FleetClusterReference `json:"policyFleetCluster,omitempty,omitzero"`
+
 	// clusterUID is the UID that the Cluster had when agent was found. Where it is not
 	// the Cluster's, both were moved or restored, and agent speaks of another management
 	// cluster. Empty means that it is not known.
@@ -538,6 +548,7 @@ type CredentialStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fleetregistrations,scope=Namespaced,shortName=fleetreg,categories=cluster-api
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=addon-fleet";"clusterctl.cluster.x-k8s.io="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the agent is deployed and reports"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is or is not ready"
 // +kubebuilder:printcolumn:name="Selected",type=string,JSONPath=`.status.conditions[?(@.type=="Selected")].status`,description="Whether a policy still selects the Cluster"

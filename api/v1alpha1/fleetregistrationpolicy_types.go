@@ -43,6 +43,12 @@ type FleetRegistrationPolicySpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	Priority int32 `json:"priority,omitempty"`
 
+	// fleetCluster says where the Fleet Clusters are, what they are called and what is on
+	// them for Fleet to select and template by. Omitted, each is in the namespace of its
+	// Cluster, has its name and gets its labels.
+	// +optional
+	FleetCluster FleetClusterSettings `json:"fleetCluster,omitempty,omitzero"`
+
 	// managementCluster says where agents find the management cluster. Omitted, the
 	// address comes from Fleet's own configuration (apiServerURL and apiServerCA in
 	// the ConfigMap fleet-controller), then from the ConfigMap cluster-info in
@@ -321,6 +327,7 @@ type FleetRegistrationPolicyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fleetregistrationpolicies,scope=Cluster,shortName=fleetregpolicy,categories=cluster-api
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=addon-fleet";"clusterctl.cluster.x-k8s.io=";"clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the policy can be carried out"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it can or cannot"
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The highest wins"

@@ -72,6 +72,22 @@ const (
 	// last touched, so that Fleet looks again.
 	AdoptingAnnotation = KeyPrefix + "adopting"
 
+	// PropagatedAnnotation on a Fleet Cluster, and on the ClusterGroups and
+	// BundleNamespaceMappings that capi-fleet makes, lists what capi-fleet put there, so
+	// that it knows what to take away. Nothing else is.
+	PropagatedAnnotation = KeyPrefix + "propagated"
+
 	// FleetRegistrationFinalizer is on every FleetRegistration from its creation.
 	FleetRegistrationFinalizer = KeyPrefix + "registration"
+)
+
+// Labels of Fleet Clusters and ClusterGroups. They are those of the provider that came
+// before this one, so that selectors which were written for it go on working.
+const (
+	// ClassNameLabel is the name of the ClusterClass. One of more than 63 characters is cut
+	// and has a hash at the end.
+	ClassNameLabel = "clusterclass-name.fleet.addons.cluster.x-k8s.io"
+
+	// ClassNamespaceLabel is its namespace.
+	ClassNamespaceLabel = "clusterclass-namespace.fleet.addons.cluster.x-k8s.io"
 )

@@ -73,6 +73,8 @@ type Reconciler struct {
 	// Grace is how long a Fleet Cluster has to be seen without a registration before it
 	// counts as an orphan: a registration that was deleted by hand is made anew at once.
 	Grace time.Duration
+	// Namespace is the only one that Fleet Clusters are reported in. Empty means all.
+	Namespace string
 
 	missing sync.Map // key of a Fleet Cluster ► absence
 }
@@ -103,6 +105,9 @@ func fleetClusterOf(_ context.Context, obj client.Object) []reconcile.Request {
 
 // Reconcile judges one Fleet Cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if r.Namespace != "" && req.Namespace != r.Namespace {
+		return ctrl.Result{}, nil
+	}
 	cluster := &fleet.Cluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, cluster); err != nil {
 		r.missing.Delete(req.NamespacedName)
@@ -195,8 +200,8 @@ func (r *Reconciler) confirm(ctx context.Context, cached *fleet.Cluster) (*fleet
 	if cluster.UID != cached.UID || !ours(cluster) || labelled(cluster) {
 		return nil, nil
 	}
-	// A registration is in the namespace of its Fleet Cluster.
-	registered, err := hasRegistration(ctx, r.APIReader, cluster, client.InNamespace(key.Namespace))
+	// A registration can be in another namespace than its Fleet Cluster.
+	registered, err := hasRegistration(ctx, r.APIReader, cluster)
 	if err != nil || registered {
 		return nil, err
 	}

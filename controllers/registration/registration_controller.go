@@ -54,6 +54,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
 	"github.com/capi-fleet/capi-fleet/internal/token"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 	"github.com/capi-fleet/capi-fleet/internal/written"
@@ -79,6 +80,8 @@ const (
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters,verbs=get;list;watch;create;delete;patch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters/status,verbs=patch
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=clustergroups;bundlenamespacemappings,verbs=list;watch;create;patch
+//+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusterclasses,verbs=list;watch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundledeployments,verbs=get;list
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundles,verbs=get
 //+kubebuilder:rbac:groups=core,resources=namespaces,verbs=get;list;watch;create;patch
@@ -209,6 +212,10 @@ type scope struct {
 	fleetCluster *fleet.Cluster
 	// accountUID is the UID of the agent's service account; empty while it is not known.
 	accountUID types.UID
+	// target is what should be on the Fleet Cluster for Fleet to select and template by, and
+	// unmet what of it cannot be had. Both are set once the Cluster is known to live.
+	target targeting.Target
+	unmet  []targeting.Problem
 	// lastSeen is the newest heartbeat of the agent; zero means none yet.
 	lastSeen time.Time
 	// now is the time at which the reconcile began.
@@ -235,6 +242,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		ID:           reg.Spec.RegistrationID,
 		FleetCluster: types.NamespacedName(reg.Spec.FleetCluster),
 		Namespace:    reg.Status.Namespace,
+		Target:       s.target,
 		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,

@@ -70,6 +70,9 @@ func report(s *scope) time.Time {
 	}
 
 	keep(s, fleetv1.FleetClusterReadyCondition, s.fleetClusterReady, &finding{reason: fleetv1.WaitingForFleetClusterReason})
+	if targeted := targeted(s); targeted != nil {
+		setCondition(s, fleetv1.TargetedCondition, targeted)
+	}
 	keep(s, fleetv1.WorkloadReachableCondition, s.workloadReachable, &finding{reason: fleetv1.WaitingForControlPlaneReason,
 		message: "The workload cluster was not visited yet"})
 	setCondition(s, fleetv1.AgentDeployedCondition, agentDeployed(s))
@@ -107,6 +110,24 @@ func keep(s *scope, condition string, found, otherwise *finding) {
 		found = otherwise
 	}
 	setCondition(s, condition, found)
+}
+
+// targeted returns whether the Fleet Cluster has all that the policy asks for, nil where
+// that was not looked at.
+func targeted(s *scope) *finding {
+	switch {
+	case !s.lives():
+		return nil
+	case !isTrue(s.registration, fleetv1.FleetClusterReadyCondition):
+		return &finding{reason: fleetv1.WaitingForFleetClusterReason}
+	case len(s.unmet) == 0:
+		return &finding{ok: true, reason: fleetv1.TargetedReason}
+	}
+	messages := make([]string, 0, len(s.unmet))
+	for _, problem := range s.unmet {
+		messages = append(messages, problem.Message)
+	}
+	return &finding{reason: s.unmet[0].Reason, message: strings.Join(messages, ". ")}
 }
 
 func agentDeployed(s *scope) *finding {

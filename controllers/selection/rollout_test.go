@@ -58,7 +58,7 @@ func newFleet30(t *testing.T) *fleet30 {
 		labelled.Name, labelled.UID = memberName(i), types.UID(memberName(i))
 		reg := registered(by("gold", fleetv1.LabelOnCluster))
 		reg.Name, reg.UID, reg.OwnerReferences = memberName(i), types.UID("registration-"+memberName(i)), []metav1.OwnerReference{decide.OwnerReference(labelled)}
-		reg.Spec.ClusterUID = labelled.UID
+		reg.Spec.ClusterUID, reg.Spec.FleetCluster.Name = labelled.UID, reg.Name
 		reg.Status.Agent = fleetv1.AgentStatus{Revision: "some", Settings: decide.Settings(goodAgent)}
 		reg.Status.Conditions = []metav1.Condition{
 			condition(fleetv1.AgentConnectedCondition, metav1.ConditionTrue, fleetv1.AgentConnectedReason),

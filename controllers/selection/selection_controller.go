@@ -23,6 +23,7 @@ limitations under the License.
 package selection
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -349,7 +350,7 @@ func (r *Reconciler) create(ctx context.Context, cluster *clusterv1.Cluster, sel
 	if err != nil {
 		return err
 	}
-	key := types.NamespacedName{Namespace: cluster.Namespace, Name: fleet.ClusterName(cluster.Name)}
+	key := fleetClusterOf(selection, cluster)
 	id, err := r.registrationID(ctx, key, cluster)
 	if err != nil {
 		return err
@@ -449,6 +450,10 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 	if selection.By != nil {
 		desired.Spec.SelectedBy = *selection.By
 		takePolicy(&desired.Spec, selection)
+		desired.Spec.PolicyFleetCluster = fleetv1.FleetClusterReference{}
+		if wanted := fleetv1.FleetClusterReference(fleetClusterOf(selection, cluster)); wanted != reg.Spec.FleetCluster {
+			desired.Spec.PolicyFleetCluster = wanted
+		}
 	}
 
 	r.turns.mu.Lock()
@@ -493,11 +498,7 @@ func fillIn(agent *fleetv1.AgentSpec, found fleetv1.AgentSpec) {
 // was found. What was not is left out: the registration goes as far as it can and
 // says what is missing, the policy says why.
 func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (agent fleetv1.AgentSpec, complete bool, err error) {
-	var policy fleetv1.FleetRegistrationPolicySpec
-	if selection.Policy != nil {
-		policy = selection.Policy.Spec
-	}
-	agent, err = r.Endpoint.Resolve(ctx, policy)
+	agent, err = r.Endpoint.Resolve(ctx, specOf(selection))
 	agent.Manifests = r.Manifests
 	if problem := (*endpoint.Error)(nil); errors.As(err, &problem) {
 		return agent, false, nil
@@ -505,13 +506,30 @@ func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (age
 	return agent, err == nil && agent.Image != "", err
 }
 
+// specOf returns the spec of the policy that selects, which is empty for the built-in
+// one.
+func specOf(selection decide.Selection) fleetv1.FleetRegistrationPolicySpec {
+	if selection.Policy == nil {
+		return fleetv1.FleetRegistrationPolicySpec{}
+	}
+	return selection.Policy.Spec
+}
+
 // takePolicy takes from the policy what needs no new pod.
 func takePolicy(spec *fleetv1.FleetRegistrationSpec, selection decide.Selection) {
-	var policy fleetv1.FleetRegistrationPolicySpec
-	if selection.Policy != nil {
-		policy = selection.Policy.Spec
-	}
+	policy := specOf(selection)
 	spec.Credentials, spec.Adoption, spec.Deletion = policy.Credentials, policy.Adoption, policy.Deletion
+	spec.Targeting = *policy.FleetCluster.TargetingSettings.DeepCopy()
+}
+
+// fleetClusterOf names the Fleet Cluster as the policy would have it.
+func fleetClusterOf(selection decide.Selection, cluster *clusterv1.Cluster) types.NamespacedName {
+	settings := specOf(selection).FleetCluster
+	key := types.NamespacedName{Namespace: cmp.Or(settings.Workspace, cluster.Namespace), Name: fleet.ClusterName(cluster.Name)}
+	if settings.NameFormat == fleetv1.FormatNamespaceName {
+		key.Name = fleet.NamespacedClusterName(cluster.Namespace, cluster.Name)
+	}
+	return key
 }
 
 // reportSelected writes the condition Selected where it changes. A new

@@ -47,12 +47,50 @@ func ClusterName(cluster string) string {
 	if len(cluster) <= maxNameLength && dnsLabel.MatchString(cluster) {
 		return cluster
 	}
-	const digits = 16
-	label := strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(cluster), "-"), "-")
-	if keep := maxNameLength - 1 - digits; len(label) > keep {
+	return hashedLabel(cluster, cluster)
+}
+
+// NamespacedClusterName returns the name of the Fleet Cluster for a CAPI Cluster where it
+// is among those of other namespaces: a DNS label made of both names, always with a hash,
+// since a and b-c would make the same as a-b and c.
+func NamespacedClusterName(namespace, cluster string) string {
+	return hashedLabel(namespace+"-"+cluster, namespace+"/"+cluster)
+}
+
+// hashDigits is the length of a hash in names.
+const hashDigits = 16
+
+// hashedLabel makes a DNS label of a name, with a hash of what identifies it.
+func hashedLabel(name, identity string) string {
+	label := strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	if keep := maxNameLength - 1 - hashDigits; len(label) > keep {
 		label = strings.TrimRight(label[:keep], "-")
 	}
-	return label + "-" + hexSHA256(cluster)[:digits]
+	return label + "-" + hexSHA256(identity)[:hashDigits]
+}
+
+// LabelValue returns the value of a label for the name of an object: the name itself, or
+// where it is too long its beginning and a hash of it.
+func LabelValue(name string) string {
+	if len(name) <= maxNameLength {
+		return name
+	}
+	return strings.TrimRight(name[:maxNameLength-1-hashDigits], "-.") + "-" + hexSHA256(name)[:hashDigits]
+}
+
+// ClassGroupName returns the name of the ClusterGroup for a ClusterClass, in the namespace
+// of the class or in another one, as the provider that came before this one named it.
+func ClassGroupName(namespace, classNamespace, class string) string {
+	if namespace == classNamespace {
+		return class
+	}
+	const maxObjectName = 253
+	name := class + "." + classNamespace
+	if len(name) <= maxObjectName {
+		return name
+	}
+	tail := "-" + hexSHA256(class)[:hashDigits] + "." + classNamespace
+	return strings.TrimRight(class[:maxObjectName-len(tail)], "-.") + tail
 }
 
 var (

@@ -71,3 +71,61 @@ func TestClusterNameIsADNSLabel(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfFleetClustersAmongThoseOfOtherNamespacesNeverMeet(t *testing.T) {
+	label := regexp.MustCompile("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+	seen := map[string]string{}
+	for _, key := range [][2]string{
+		{"a", "b-c"}, {"a-b", "c"}, {"a", "b.c"}, {"a", "b"}, {"b", "a"},
+		{strings.Repeat("n", 63), "x"}, {strings.Repeat("n", 63), "y"},
+		{"a", strings.Repeat("x", 253)}, {"a", strings.Repeat("x", 252) + "y"},
+	} {
+		name := NamespacedClusterName(key[0], key[1])
+		if len(name) > 63 || !label.MatchString(name) {
+			t.Errorf("NamespacedClusterName(%v) = %q is not a DNS label", key, name)
+		}
+		if other, ok := seen[name]; ok {
+			t.Errorf("%v and %s have the same name %q", key, other, name)
+		}
+		seen[name] = strings.Join(key[:], "/")
+	}
+	if got := NamespacedClusterName("team-a", "edge-1"); !strings.HasPrefix(got, "team-a-edge-1-") {
+		t.Errorf("the names are not in %q", got)
+	}
+	if squatter := ClusterName("team-a-edge-1"); squatter == NamespacedClusterName("team-a", "edge-1") {
+		t.Errorf("a Cluster in the workspace can have the name %q", squatter)
+	}
+}
+
+func TestValuesOfLabelsAreValidAndTellLongNamesApart(t *testing.T) {
+	value := regexp.MustCompile("^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+	long := strings.Repeat("c", 45) + "." + strings.Repeat("d", 60)
+	for _, name := range []string{"edge", strings.Repeat("a", 63), long, long + "e"} {
+		if got := LabelValue(name); len(got) > 63 || !value.MatchString(got) {
+			t.Errorf("LabelValue(%q) = %q is not valid", name, got)
+		}
+	}
+	if got := LabelValue(strings.Repeat("a", 63)); got != strings.Repeat("a", 63) {
+		t.Errorf("a name that fits became %q", got)
+	}
+	if LabelValue(long) == LabelValue(long+"e") {
+		t.Error("two names have the same value")
+	}
+}
+
+func TestNamesOfGroupsAreThoseOfTheEarlierProvider(t *testing.T) {
+	for _, tc := range []struct{ namespace, classNamespace, class, want string }{
+		{"team-a", "team-a", "edge", "edge"},
+		{"team-a", "classes", "edge", "edge.classes"},
+		{"team-a", "classes", strings.Repeat("a", 245), strings.Repeat("a", 245) + ".classes"},
+	} {
+		if got := ClassGroupName(tc.namespace, tc.classNamespace, tc.class); got != tc.want {
+			t.Errorf("ClassGroupName(%q, %q, %q) = %q, want %q", tc.namespace, tc.classNamespace, tc.class, got, tc.want)
+		}
+	}
+	long := strings.Repeat("a", 250)
+	a, b := ClassGroupName("team-a", "classes", long), ClassGroupName("team-a", "classes", long+"b")
+	if len(a) > 253 || a == b || !strings.HasSuffix(a, ".classes") {
+		t.Errorf("unexpected names %q and %q", a, b)
+	}
+}

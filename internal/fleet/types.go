@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,6 +39,8 @@ var (
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&Cluster{}, &ClusterList{},
+		&ClusterGroup{}, &ClusterGroupList{},
+		&BundleNamespaceMapping{}, &BundleNamespaceMappingList{},
 		&Bundle{}, &BundleList{},
 		&BundleDeployment{}, &BundleDeploymentList{},
 		&Content{}, &ContentList{},
@@ -50,6 +53,14 @@ const (
 	// ClusterManagementLabel on a Cluster, with any value that is not empty, keeps
 	// Fleet's own agent management away from it. Since Fleet 0.13.
 	ClusterManagementLabel = "fleet.cattle.io/cluster-management"
+
+	// ShardRefLabel names the shard of Fleet's controller that handles an object.
+	ShardRefLabel = "fleet.cattle.io/shard-ref"
+
+	// ClusterDisplayNameLabel on a Cluster is the name that Rancher shows. clusterName in
+	// the targets of a Bundle matches it as well (Fleet's internal/cmd/controller/target/
+	// matcher, newer versions).
+	ClusterDisplayNameLabel = "management.cattle.io/cluster-display-name"
 
 	// ManagedLabel marks the namespaces that Fleet cleans up once their Cluster is
 	// gone.
@@ -99,6 +110,13 @@ type ClusterSpec struct {
 	// AgentNamespace is the agent's namespace in the workload cluster. Empty means
 	// cattle-fleet-system.
 	AgentNamespace string `json:"agentNamespace,omitempty"`
+
+	// Paused keeps Fleet from changing BundleDeployments.
+	Paused bool `json:"paused,omitempty"`
+
+	// TemplateValues are for the templates of fleet.yaml, which know them as
+	// .ClusterValues. Upstream wraps the map in a type of its own.
+	TemplateValues map[string]apiextensionsv1.JSON `json:"templateValues,omitempty"`
 }
 
 // ClusterStatus is what Fleet and the agent report of a Cluster.
@@ -158,6 +176,48 @@ type ClusterList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []Cluster `json:"items"`
+}
+
+// ClusterGroup is a selection of Clusters in its namespace that has labels of its own.
+// +kubebuilder:object:root=true
+type ClusterGroup struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ClusterGroupSpec `json:"spec,omitempty"`
+}
+
+// ClusterGroupSpec says which Clusters are in a ClusterGroup.
+type ClusterGroupSpec struct {
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// ClusterGroupList is a list of ClusterGroups.
+// +kubebuilder:object:root=true
+type ClusterGroupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ClusterGroup `json:"items"`
+}
+
+// BundleNamespaceMapping lets Bundles of its namespace reach the Clusters of others.
+// +kubebuilder:object:root=true
+type BundleNamespaceMapping struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	BundleSelector    *metav1.LabelSelector `json:"bundleSelector,omitempty"`
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// BundleNamespaceMappingList is a list of BundleNamespaceMappings.
+// +kubebuilder:object:root=true
+type BundleNamespaceMappingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []BundleNamespaceMapping `json:"items"`
 }
 
 // Bundle is a set of resources and the Clusters that they go to. Only the lab

@@ -44,12 +44,22 @@ var fields = map[string]map[string]string{
 		"spec":                   "object",
 		"spec.agentNamespace":    "string",
 		"spec.clientID":          "string",
+		"spec.paused":            "boolean",
+		"spec.templateValues":    "object",
 		"status":                 "object",
 		"status.agent":           "object",
 		"status.agent.lastSeen":  "string",
 		"status.agent.namespace": "string",
 		"status.conditions":      "array", "status.conditions[].status": "string", "status.conditions[].type": "string",
 		"status.namespace": "string",
+	},
+	"ClusterGroup": {
+		"spec":          "object",
+		"spec.selector": "object",
+	},
+	"BundleNamespaceMapping": {
+		"bundleSelector":    "object",
+		"namespaceSelector": "object",
 	},
 	"Bundle": {
 		"spec":                           "object",
@@ -77,7 +87,7 @@ var fields = map[string]map[string]string{
 
 func TestTypesHaveTheFieldsOfFleetsCRDs(t *testing.T) {
 	declared := map[string]map[string]string{}
-	for _, object := range []any{Cluster{}, Bundle{}, BundleDeployment{}, Content{}} {
+	for _, object := range []any{Cluster{}, ClusterGroup{}, BundleNamespaceMapping{}, Bundle{}, BundleDeployment{}, Content{}} {
 		kind := reflect.TypeOf(object)
 		declared[kind.Name()] = map[string]string{}
 		collect(declared[kind.Name()], "", kind)
@@ -104,7 +114,7 @@ func collect(into map[string]string, prefix string, kind reflect.Type) {
 		switch {
 		case fieldType == reflect.TypeFor[metav1.Time](), fieldType == reflect.TypeFor[[]byte](), fieldType.Kind() == reflect.String:
 			into[path] = "string"
-		case fieldType == reflect.TypeFor[metav1.LabelSelector]():
+		case fieldType == reflect.TypeFor[metav1.LabelSelector](), fieldType.Kind() == reflect.Map:
 			into[path] = "object"
 		case fieldType.Kind() == reflect.Bool:
 			into[path] = "boolean"

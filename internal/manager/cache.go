@@ -54,14 +54,21 @@ var keptConditions = []string{
 // watch; such reads go to mgr.GetAPIReader().
 func cacheOptions(opts *Options) cache.Options {
 	ours := labels.SelectorFromSet(labels.Set{upstream.ManagedByLabel: upstream.FieldOwner})
+	everywhere := map[string]cache.Config{cache.AllNamespaces: {}}
 	byObject := map[client.Object]cache.ByObject{
 		&clusterv1.Cluster{}: {Transform: stripCluster},
+		// Wherever Clusters are looked for, their Fleet Clusters can be in another namespace,
+		// and with them the Roles of their agents. ClusterClasses can be anywhere as well.
 		&fleet.Cluster{}: {
-			Label: labels.SelectorFromSet(labels.Set{fleet.ClusterManagementLabel: upstream.ManagementLabelValue}),
+			Label:      labels.SelectorFromSet(labels.Set{fleet.ClusterManagementLabel: upstream.ManagementLabelValue}),
+			Namespaces: everywhere,
 		},
-		&rbacv1.Role{}: {Label: ours},
+		&fleet.ClusterGroup{}:           {Namespaces: everywhere},
+		&fleet.BundleNamespaceMapping{}: {Namespaces: everywhere},
+		&clusterv1.ClusterClass{}:       {Namespaces: everywhere},
+		&rbacv1.Role{}:                  {Label: ours, Namespaces: everywhere},
 		// One of each agent is in its cluster namespace.
-		&rbacv1.RoleBinding{}:    {Label: ours, Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}},
+		&rbacv1.RoleBinding{}:    {Label: ours, Namespaces: everywhere},
 		&appsv1.Deployment{}:     {Label: ours, Namespaces: map[string]cache.Config{opts.ManagerNamespace: {}}},
 		&corev1.ServiceAccount{}: {Label: ours, Namespaces: map[string]cache.Config{opts.ManagerNamespace: {}}},
 		&corev1.ConfigMap{}: {
@@ -93,7 +100,8 @@ func clientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
 }
 
-// stripCluster drops from a Cluster what no controller reads. Cluster API changes
+// stripCluster drops from a Cluster what no controller reads, and what no policy can name
+// as a value for templates. Cluster API changes
 // much of it often, and it is most of the object. An object from the cache must
 // therefore never be written with an update.
 func stripCluster(in any) (any, error) {
@@ -104,11 +112,9 @@ func stripCluster(in any) (any, error) {
 	cluster.ManagedFields = nil
 	delete(cluster.Annotations, corev1.LastAppliedConfigAnnotation)
 
-	cluster.Spec.ClusterNetwork = clusterv1.ClusterNetwork{}
 	cluster.Spec.AvailabilityGates = nil
 	cluster.Spec.Topology.ControlPlane = clusterv1.ControlPlaneTopology{}
 	cluster.Spec.Topology.Workers = clusterv1.WorkersTopology{}
-	cluster.Spec.Topology.Variables = nil
 
 	cluster.Status.ControlPlane = nil
 	cluster.Status.Workers = nil
@@ -140,7 +146,10 @@ func cachedKinds() meta.RESTMapper {
 	mapper.Add(rbacv1.SchemeGroupVersion.WithKind("Role"), meta.RESTScopeNamespace)
 	mapper.Add(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), meta.RESTScopeNamespace)
 	mapper.Add(clusterv1.GroupVersion.WithKind("Cluster"), meta.RESTScopeNamespace)
+	mapper.Add(clusterv1.GroupVersion.WithKind("ClusterClass"), meta.RESTScopeNamespace)
 	mapper.Add(fleet.GroupVersion.WithKind("Cluster"), meta.RESTScopeNamespace)
+	mapper.Add(fleet.GroupVersion.WithKind("ClusterGroup"), meta.RESTScopeNamespace)
+	mapper.Add(fleet.GroupVersion.WithKind("BundleNamespaceMapping"), meta.RESTScopeNamespace)
 	mapper.Add(fleetv1.GroupVersion.WithKind("FleetRegistration"), meta.RESTScopeNamespace)
 	mapper.Add(fleetv1.GroupVersion.WithKind("FleetRegistrationPolicy"), meta.RESTScopeRoot)
 	return mapper

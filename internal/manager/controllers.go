@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	"github.com/capi-fleet/capi-fleet/controllers/class"
 	"github.com/capi-fleet/capi-fleet/controllers/orphan"
 	"github.com/capi-fleet/capi-fleet/controllers/registration"
 	"github.com/capi-fleet/capi-fleet/controllers/selection"
@@ -93,6 +94,16 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 	if err := registrationController.SetupWithManager(ctx, mgr, concurrency(opts.RegistrationConcurrency)); err != nil {
 		return fmt.Errorf("registration: %w", err)
 	}
+	classController := &class.Reconciler{
+		Client:      c,
+		APIReader:   live,
+		Upstream:    registrationController.Upstream,
+		Recorder:    mgr.GetEventRecorder(managerName),
+		WatchFilter: opts.WatchFilter,
+	}
+	if err := classController.SetupWithManager(ctx, mgr); err != nil {
+		return fmt.Errorf("class: %w", err)
+	}
 	orphanController := &orphan.Reconciler{
 		Client:    c,
 		APIReader: live,
@@ -100,6 +111,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 		Recorder:  mgr.GetEventRecorder(managerName),
 		Clock:     now,
 		Grace:     orphanGrace,
+		Namespace: opts.Namespace,
 	}
 	if err := orphanController.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("orphan: %w", err)

@@ -122,6 +122,9 @@ func TestNamespaceFlagLimitsTheCache(t *testing.T) {
 	g.Expect(opts.DefaultNamespaces).To(HaveLen(1))
 	g.Expect(opts.DefaultNamespaces).To(HaveKey("edge"))
 	g.Expect(byObject(g, opts, &rbacv1.RoleBinding{}).Namespaces).To(And(HaveLen(1), HaveKey(cache.AllNamespaces)), "one is in the cluster namespace")
+	for _, obj := range []client.Object{&fleet.Cluster{}, &rbacv1.Role{}, &fleet.ClusterGroup{}, &fleet.BundleNamespaceMapping{}, &clusterv1.ClusterClass{}} {
+		g.Expect(byObject(g, opts, obj).Namespaces).To(And(HaveLen(1), HaveKey(cache.AllNamespaces)), "%T can be in another namespace", obj)
+	}
 	g.Expect(byObject(g, opts, &corev1.ConfigMap{}).Namespaces).To(HaveLen(2))
 }
 
@@ -138,7 +141,11 @@ func TestCachedClusterKeepsWhatControllersRead(t *testing.T) {
 			Spec: clusterv1.ClusterSpec{
 				Paused:               ptr.To(true),
 				ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "10.0.0.1", Port: 6443},
-				Topology:             clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "small"}, Version: "v1.36.3"},
+				ClusterNetwork:       clusterv1.ClusterNetwork{ServiceDomain: "cluster.local"},
+				Topology: clusterv1.Topology{
+					ClassRef: clusterv1.ClusterClassRef{Name: "small"}, Version: "v1.36.3",
+					Variables: []clusterv1.ClusterVariable{{Name: "size"}},
+				},
 			},
 			Status: clusterv1.ClusterStatus{
 				Phase:          "Provisioned",
@@ -153,9 +160,7 @@ func TestCachedClusterKeepsWhatControllersRead(t *testing.T) {
 	cluster := full()
 	cluster.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "capi"}}
 	cluster.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
-	cluster.Spec.ClusterNetwork.ServiceDomain = "cluster.local"
 	cluster.Spec.AvailabilityGates = []clusterv1.ClusterAvailabilityGate{{ConditionType: "X"}}
-	cluster.Spec.Topology.Variables = []clusterv1.ClusterVariable{{Name: "secret"}}
 	cluster.Spec.Topology.ControlPlane.Replicas = ptr.To[int32](3)
 	cluster.Spec.Topology.Workers.MachineDeployments = []clusterv1.MachineDeploymentTopology{{Name: "md"}}
 	cluster.Status.ControlPlane = &clusterv1.ClusterControlPlaneStatus{}

@@ -30,6 +30,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
 )
 
 const (
@@ -61,6 +62,8 @@ type Registration struct {
 	// Namespace is the cluster namespace, once one was chosen. The agent's service
 	// account, Role and RoleBinding have its name.
 	Namespace string
+	// Target is what should be on the Fleet Cluster for Fleet to select and template by.
+	Target targeting.Target
 	// NamespaceUID is the UID that the cluster namespace had, empty where it is not known.
 	NamespaceUID types.UID
 	// LookFirst says that an earlier try failed, or that most of it is there. Then each

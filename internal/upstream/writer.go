@@ -146,15 +146,24 @@ func (w *Writer) endTokens(ctx context.Context, r Registration) error {
 
 func (w *Writer) ensureFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
 	cluster := r.fleetCluster(newClientID())
-	there, err := w.create(ctx, r, cluster)
-	if err != nil || there == nil {
-		return cluster, err
+	targeted := cluster.DeepCopy()
+	r.Target.Put(targeted)
+	there, err := w.create(ctx, r, targeted)
+	switch {
+	case namespaceMissing(err):
+		return nil, &Refusal{fleetv1.WorkspaceMissingReason,
+			fmt.Sprintf("Namespace %s, which the Fleet Cluster has to be in, does not exist; make it", r.FleetCluster.Namespace)}
+	case err != nil || there == nil:
+		return targeted, err
 	}
 	live := there.(*fleet.Cluster)
 	if err := w.judge(ctx, r, live); err != nil {
 		return nil, err
 	}
-	return live, w.putRight(ctx, r, live, cluster)
+	if err := w.putRight(ctx, r, live, cluster); err != nil {
+		return nil, err
+	}
+	return live, w.retarget(ctx, r, live)
 }
 
 // judge returns a *Refusal where a Fleet Cluster is not ours to write.
@@ -584,6 +593,10 @@ func kind(obj client.Object) string {
 		return "NetworkPolicy"
 	case *corev1.Secret:
 		return "Secret"
+	case *fleet.ClusterGroup:
+		return "ClusterGroup"
+	case *fleet.BundleNamespaceMapping:
+		return "BundleNamespaceMapping"
 	}
 	return "object"
 }

@@ -89,6 +89,7 @@ func TestManagerHasTheRightsThatItUsesAndNoOthers(t *testing.T) {
 	tamper(t, beside)
 	policiesWithCAs(t)
 	wrongLabel(t, log)
+	classOfAnotherNamespace(t)
 	releasesWithoutBundles(t)
 	adoption(t)
 	hosted(t)
@@ -253,6 +254,51 @@ func tamper(t *testing.T, w *env.Workload) {
 			g.Expect(obj.GetLabels()[label]).NotTo(Equal(wrong), "%T", obj)
 		}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	}
+}
+
+// classOfAnotherNamespace makes the manager make, mend and delete the group of a
+// ClusterClass and what lets bundles reach it.
+func classOfAnotherNamespace(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	const classes = "rbac-classes"
+	g.Expect(lab.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: classes}})).To(Succeed())
+	policy := &fleetv1.FleetRegistrationPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "groups"},
+		Spec:       fleetv1.FleetRegistrationPolicySpec{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"policy": "groups"}}},
+	}
+	policy.Spec.FleetCluster.Groups, policy.Spec.FleetCluster.ClassNamespaces = fleetv1.GroupsClusterClass, []string{classes}
+	g.Expect(lab.Client.Create(ctx, policy)).To(Succeed())
+	t.Cleanup(func() { _ = lab.Client.Delete(context.Background(), policy) })
+	w := light(t, "grouped", env.ClusterOptions{Modify: func(c *clusterv1.Cluster) {
+		c.Labels["policy"] = "groups"
+		c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: classes, Name: "edge"}
+		c.Spec.Topology.Version = "v1.36.0"
+	}})
+	group := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "edge." + classes}}
+	mapping := &fleet.BundleNamespaceMapping{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: w.Namespace}}
+	eventually := func(check func(g Gomega)) {
+		g.Eventually(check).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+	}
+	get := func(obj client.Object) error { return lab.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj) }
+	eventually(func(g Gomega) {
+		g.Expect(get(group)).To(Succeed())
+		g.Expect(get(mapping)).To(Succeed())
+	})
+	g.Expect(lab.Client.Patch(ctx, group, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":null}}`)))).To(Succeed())
+	g.Expect(lab.Client.Patch(ctx, mapping, client.RawPatch(types.MergePatchType, []byte(`{"namespaceSelector":null}`)))).To(Succeed())
+	eventually(func(g Gomega) {
+		g.Expect(get(group)).To(Succeed())
+		g.Expect(group.Labels).NotTo(BeEmpty())
+		g.Expect(get(mapping)).To(Succeed())
+		g.Expect(mapping.NamespaceSelector).NotTo(BeNil())
+	})
+	suite.EventuallyReady(t, lab, w)
+	remove(t, w)
+	eventually(func(g Gomega) {
+		g.Expect(get(group)).To(Satisfy(apierrors.IsNotFound))
+		g.Expect(get(mapping)).To(Satisfy(apierrors.IsNotFound))
+	})
 }
 
 // releasesWithoutBundles makes the manager look for BundleDeployments.

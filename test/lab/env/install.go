@@ -191,6 +191,16 @@ func (l *Lab) configureFleet(ctx context.Context) error {
 	return nil
 }
 
+// Render returns the objects that a kustomization of the project's source makes. dir is
+// its folder below the source.
+func Render(ctx context.Context, dir string) ([]*unstructured.Unstructured, error) {
+	root, err := sourceRoot()
+	if err != nil {
+		return nil, err
+	}
+	return renderConfig(ctx, root, dir)
+}
+
 // renderConfig builds the kustomization in dir, with kubectl where there is one, else
 // with the kustomize that the project pins.
 func renderConfig(ctx context.Context, root, dir string) ([]*object, error) {

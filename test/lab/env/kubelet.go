@@ -321,8 +321,12 @@ func (k *kubelet) createPod(ctx context.Context, deployment *appsv1.Deployment, 
 		Spec: *deployment.Spec.Template.Spec.DeepCopy(),
 	}
 	pod.Spec.NodeName = "lab"
-	if err := controllerutil.SetControllerReference(deployment, pod, k.client.Scheme()); err != nil {
-		return nil, err
+	// Without UIDs there are no owners: the in-memory API server refuses to delete an object
+	// whose dependents went before it.
+	if deployment.UID != "" {
+		if err := controllerutil.SetControllerReference(deployment, pod, k.client.Scheme()); err != nil {
+			return nil, err
+		}
 	}
 	if err := k.client.Create(ctx, pod); err != nil {
 		return nil, fmt.Errorf("creating the agent's pod: %w", err)

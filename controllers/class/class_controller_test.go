@@ -1,0 +1,295 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package class
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+const (
+	team    = "team-a"
+	classes = "classes"
+)
+
+// env is a class controller on a management cluster in memory.
+type env struct {
+	*Reconciler
+	client.WithWatch
+	// writes are the requests that would change something.
+	writes []string
+	events *events.FakeRecorder
+}
+
+func newEnv(t *testing.T, objects ...client.Object) *env {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, fleet.AddToScheme, fleetv1.AddToScheme} {
+		NewWithT(t).Expect(add(scheme)).To(Succeed())
+	}
+	e := &env{events: events.NewFakeRecorder(10)}
+	note := func(verb string, obj client.Object) {
+		e.writes = append(e.writes, fmt.Sprintf("%s %T %s", verb, obj, client.ObjectKeyFromObject(obj)))
+	}
+	e.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&clusterv1.Cluster{}, classIndex, classesOf).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				note("create", obj)
+				obj.SetUID(types.UID(fmt.Sprintf("uid-%d", len(e.writes))))
+				return c.Create(ctx, obj, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				note("patch", obj)
+				return c.Patch(ctx, obj, patch, opts...)
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+				note("delete", obj)
+				return c.Delete(ctx, obj, opts...)
+			},
+		}).Build()
+	e.Reconciler = &Reconciler{
+		Client: e.WithWatch, APIReader: e.WithWatch, Recorder: e.events,
+		Upstream: &upstream.Writer{Client: e.WithWatch, Reader: e.WithWatch, Cache: e.WithWatch},
+	}
+	return e
+}
+
+var inClasses = use{team, classes + "/edge"}
+
+func (e *env) reconcile(t *testing.T, u use) {
+	t.Helper()
+	e.writes = nil
+	_, err := e.Reconcile(t.Context(), u)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+}
+
+// joined returns a Cluster of the class edge in another namespace, its registration and
+// its Fleet Cluster.
+func joined(name string, modify ...func(*clusterv1.Cluster, *fleetv1.FleetRegistration, *fleet.Cluster)) []client.Object {
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name, UID: types.UID("uid-" + name)}}
+	cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: classes, Name: "edge"}
+	reg := &fleetv1.FleetRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name}}
+	reg.Spec.FleetCluster = fleetv1.FleetClusterReference{Namespace: team, Name: name}
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{classes}}
+	fleetCluster := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{
+		Namespace: team, Name: name, Labels: targeting.Class{ClassNamespace: classes, Name: "edge"}.Labels(),
+	}}
+	for _, m := range modify {
+		m(cluster, reg, fleetCluster)
+	}
+	return []client.Object{cluster, reg, fleetCluster}
+}
+
+func (e *env) remove(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, obj := range objects {
+		NewWithT(t).Expect(e.WithWatch.Delete(t.Context(), obj)).To(Succeed())
+	}
+}
+
+func TestSharedObjectsLiveAsLongAsOneClusterNeedsThem(t *testing.T) {
+	g := NewWithT(t)
+	a, b := joined("a"), joined("b")
+	e := newEnv(t, append(a, b...)...)
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(Equal([]string{"create *fleet.ClusterGroup team-a/edge.classes", "create *fleet.BundleNamespaceMapping classes/team-a"}))
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
+
+	e.remove(t, a...)
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty(), "b needs them")
+
+	e.remove(t, b[:2]...)
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty(), "its Fleet Cluster is there, and what was deployed through the group")
+
+	e.remove(t, b[2])
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(Equal([]string{"delete *fleet.ClusterGroup team-a/edge.classes", "delete *fleet.BundleNamespaceMapping classes/team-a"}))
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
+}
+
+func TestWhatReachedAClusterThroughAGroupIsNotUninstalledByAChange(t *testing.T) {
+	for name, modify := range map[string]func(*clusterv1.Cluster, *fleetv1.FleetRegistration, *fleet.Cluster){
+		"groups are off now": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			r.Spec.Targeting.Groups = ""
+		},
+		"the namespace is not listed now": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			r.Spec.Targeting.ClassNamespaces = nil
+		},
+		"the Fleet Cluster is an orphan": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, f *fleet.Cluster) {
+			r.Name, f.Labels[fleetv1.OrphanLabel] = "other", "true"
+		},
+		"the Fleet Cluster was handed over": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) { r.Name = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			before := newEnv(t, joined("a")...)
+			before.reconcile(t, inClasses)
+			group, mapping := &fleet.ClusterGroup{}, &fleet.BundleNamespaceMapping{}
+			g.Expect(before.WithWatch.Get(t.Context(), client.ObjectKey{Namespace: team, Name: "edge.classes"}, group)).To(Succeed())
+			g.Expect(before.WithWatch.Get(t.Context(), client.ObjectKey{Namespace: classes, Name: team}, mapping)).To(Succeed())
+			group.ResourceVersion, mapping.ResourceVersion = "", ""
+
+			e := newEnv(t, append(joined("a", modify), group, mapping)...)
+			e.reconcile(t, inClasses)
+			g.Expect(e.writes).To(BeEmpty())
+			e.reconcile(t, use{team, classes + "/"})
+			g.Expect(e.writes).To(BeEmpty())
+		})
+	}
+}
+
+func TestNothingIsMadeWhereNobodyMayNeedIt(t *testing.T) {
+	for name, modify := range map[string]func(*clusterv1.Cluster, *fleetv1.FleetRegistration, *fleet.Cluster){
+		"groups are off": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			r.Spec.Targeting.Groups = ""
+		},
+		"the namespace is not listed": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			r.Spec.Targeting.ClassNamespaces = nil
+		},
+		"another namespace is listed": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			r.Spec.Targeting.ClassNamespaces = []string{"others"}
+		},
+		"the Cluster is not registered": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) { r.Name = "other" },
+		"the registration is another Cluster's": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			r.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "a", UID: "another"}}
+		},
+		"the Cluster is paused": func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			c.Spec.Paused = ptr.To(true)
+		},
+		"the Cluster is about to be moved": func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			c.Annotations = map[string]string{"clusterctl.cluster.x-k8s.io/delete-for-move": ""}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, joined("a", modify)...)
+			e.reconcile(t, inClasses)
+			NewWithT(t).Expect(e.writes).To(BeEmpty())
+		})
+	}
+}
+
+func TestAManagerWithAWatchFilterLeavesTheGroupsOfOthersToThem(t *testing.T) {
+	g := NewWithT(t)
+	e := newEnv(t, joined("a")...)
+	e.WatchFilter = "blue"
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
+	e.WatchFilter = ""
+	e.reconcile(t, inClasses)
+	e.WatchFilter = "blue"
+	e.remove(t, joined("a")[2])
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty(), "the other manager would make it again")
+}
+
+func TestAMappingIsForAllClassesOfItsNamespace(t *testing.T) {
+	g := NewWithT(t)
+	core := func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, f *fleet.Cluster) {
+		c.Spec.Topology.ClassRef.Name = "core"
+		f.Labels[fleetv1.ClassNameLabel] = "core"
+	}
+	a, b := joined("a"), joined("b", core)
+	e := newEnv(t, append(a, b...)...)
+	e.reconcile(t, inClasses)
+	e.reconcile(t, use{team, classes + "/core"})
+	g.Expect(e.writes).To(Equal([]string{"create *fleet.ClusterGroup team-a/core.classes"}))
+	e.remove(t, a...)
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(Equal([]string{"delete *fleet.ClusterGroup team-a/edge.classes"}))
+
+	mapping := &fleet.BundleNamespaceMapping{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: team}}
+	g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(mapping), mapping)).To(Succeed())
+	e.remove(t, mapping)
+	e.reconcile(t, ofMapping(t.Context(), mapping)[0])
+	g.Expect(e.writes).To(Equal([]string{"create *fleet.BundleNamespaceMapping classes/team-a"}))
+}
+
+func TestObjectsOfOthersAreNeverDeletedAndReportedOnce(t *testing.T) {
+	g := NewWithT(t)
+	foreign := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "edge.classes", Labels: targeting.Class{ClassNamespace: classes, Name: "edge"}.Labels()}}
+	mapping := &fleet.BundleNamespaceMapping{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: team}}
+	a := joined("a")
+	e := newEnv(t, append(a, foreign, mapping)...)
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
+	g.Expect(<-e.events.Events).To(ContainSubstring(fleetv1.ClassGroupForeignReason))
+	e.reconcile(t, inClasses)
+	g.Expect(e.events.Events).To(BeEmpty())
+	e.remove(t, a...)
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
+}
+
+func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {
+	g := NewWithT(t)
+	long := strings.Repeat("c", 100)
+	a := joined("a", func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, f *fleet.Cluster) {
+		c.Spec.Topology.ClassRef.Name = long
+		f.Labels = targeting.Class{ClassNamespace: classes, Name: long}.Labels()
+	})
+	e := newEnv(t, a...)
+	u := ofFleetCluster(t.Context(), a[2])[0]
+	e.reconcile(t, u)
+	g.Expect(e.writes).To(ContainElement("create *fleet.ClusterGroup team-a/" + long + ".classes"))
+	e.remove(t, a...)
+	e.reconcile(t, u)
+	g.Expect(e.writes).To(ContainElement("delete *fleet.ClusterGroup team-a/" + long + ".classes"))
+}
+
+func TestEveryObjectLeadsToTheClassesThatItConcerns(t *testing.T) {
+	g := NewWithT(t)
+	a := joined("a")
+	e := newEnv(t, a...)
+	e.reconcile(t, inClasses)
+	group := &fleet.ClusterGroup{}
+	g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKey{Namespace: team, Name: "edge.classes"}, group)).To(Succeed())
+	group.Labels = nil
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: "edge"}}
+	for name, got := range map[string][]use{
+		"Cluster":              e.ofCluster(t.Context(), a[0]),
+		"registration":         e.ofRegistration(t.Context(), a[1]),
+		"Fleet Cluster":        ofFleetCluster(t.Context(), a[2]),
+		"ClusterClass":         e.ofClass(t.Context(), class),
+		"group without labels": ofGroup(t.Context(), group),
+	} {
+		g.Expect(got).To(Equal([]use{inClasses}), name)
+	}
+	g.Expect(ofFleetCluster(t.Context(), &fleet.Cluster{})).To(BeEmpty())
+}

@@ -1,0 +1,233 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+func changeCluster(t *testing.T, m *management, change func(*clusterv1.Cluster)) {
+	t.Helper()
+	cluster := livingCluster()
+	NewWithT(t).Expect(m.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	change(cluster)
+	NewWithT(t).Expect(m.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+}
+
+func changeRegistration(t *testing.T, m *management, change func(*fleetv1.FleetRegistration)) {
+	t.Helper()
+	reg := m.registration(t)
+	change(reg)
+	NewWithT(t).Expect(m.WithWatch.Update(t.Context(), reg)).To(Succeed())
+}
+
+func (m *management) fleetCluster(t *testing.T) *fleet.Cluster {
+	t.Helper()
+	cluster := &fleet.Cluster{}
+	NewWithT(t).Expect(m.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+	return cluster
+}
+
+// patches counts the patches to the Fleet Cluster that the registration controller sends.
+func patches(m *management, r *Reconciler) *int {
+	count := 0
+	counting := interceptor.NewClient(m, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if _, ok := obj.(*fleet.Cluster); ok {
+				count++
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+	})
+	r.Upstream = writerTo(m, counting)
+	return &count
+}
+
+func writerTo(cache client.Reader, api client.Client) *upstream.Writer {
+	return &upstream.Writer{Client: api, Reader: api, Cache: cache, ManagerNamespace: managerNamespace}
+}
+
+func TestManyLabelChangesEndRightWithOneWriteEach(t *testing.T) {
+	g := NewWithT(t)
+	m, r := newPlaced(t)
+	count := patches(m, r)
+	want := map[string]string{}
+	for i := range 50 {
+		key := fmt.Sprintf("label-%d", i%7)
+		changeCluster(t, m, func(c *clusterv1.Cluster) {
+			if c.Labels == nil {
+				c.Labels = map[string]string{}
+			}
+			if i%5 == 4 {
+				delete(c.Labels, key)
+				delete(want, key)
+			} else {
+				c.Labels[key] = fmt.Sprint(i)
+				want[key] = fmt.Sprint(i)
+			}
+		})
+		before, changed := *count, !contained(m.fleetCluster(t).Labels, want)
+		_, _, err := upstreamPhase(t, r)
+		g.Expect(err).NotTo(HaveOccurred())
+		if changed {
+			g.Expect(*count - before).To(Equal(1))
+		}
+	}
+	got := m.fleetCluster(t).Labels
+	delete(got, fleet.ClusterManagementLabel)
+	g.Expect(got).To(Equal(want))
+
+	before := *count
+	_, _, err := upstreamPhase(t, r)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(*count).To(Equal(before), "nothing changed")
+}
+
+func contained(all, some map[string]string) bool {
+	for key, value := range some {
+		if all[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+func TestTargetedSaysWhatTheFleetClusterLacks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cluster func(*clusterv1.Cluster)
+		spec    func(*fleetv1.FleetRegistrationSpec)
+		objects []client.Object
+		reason  string
+		message string
+	}{
+		"nothing": {nil, nil, nil, fleetv1.TargetedReason, ""},
+		"a place that the policy changed since": {nil, func(s *fleetv1.FleetRegistrationSpec) {
+			s.PolicyFleetCluster = fleetv1.FleetClusterReference{Namespace: "fleet-default", Name: "x"}
+		}, nil, fleetv1.FleetClusterImmutableReason, "fleet-default/x"},
+		"a value": {nil, func(s *fleetv1.FleetRegistrationSpec) {
+			s.Targeting.Values = []fleetv1.TemplateValue{{Name: "region", FieldPath: "metadata.labels['region']"}}
+		}, nil, fleetv1.ValuesIncompleteReason, "region"},
+		"a class of a namespace that is not listed": {
+			func(c *clusterv1.Cluster) {
+				c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "classes", Name: "edge"}
+			},
+			func(s *fleetv1.FleetRegistrationSpec) { s.Targeting.Groups = fleetv1.GroupsClusterClass },
+			nil, fleetv1.ClassNamespaceNotListedReason, "classes",
+		},
+		"a group of someone else": {
+			func(c *clusterv1.Cluster) { c.Spec.Topology.ClassRef.Name = "edge" },
+			func(s *fleetv1.FleetRegistrationSpec) { s.Targeting.Groups = fleetv1.GroupsClusterClass },
+			[]client.Object{&fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge"}}},
+			fleetv1.ClassGroupForeignReason, "team-a/edge",
+		},
+		"several": {nil, func(s *fleetv1.FleetRegistrationSpec) {
+			s.PolicyFleetCluster = fleetv1.FleetClusterReference{Namespace: "fleet-default", Name: "x"}
+			s.Targeting.Values = []fleetv1.TemplateValue{{Name: "region", FieldPath: "metadata.labels['region']"}}
+		}, nil, fleetv1.FleetClusterImmutableReason, "region"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster, reg := livingCluster(), owned()
+			if tc.cluster != nil {
+				tc.cluster(cluster)
+			}
+			if tc.spec != nil {
+				tc.spec(&reg.Spec)
+			}
+			m, r := newManagement(t, append(tc.objects, cluster, reg)...)
+
+			_, err := r.Reconcile(t.Context(), edge)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			targeted := meta.FindStatusCondition(m.registration(t).Status.Conditions, fleetv1.TargetedCondition)
+			g.Expect(targeted).NotTo(BeNil())
+			g.Expect(targeted.Reason).To(Equal(tc.reason))
+			g.Expect(targeted.Message).To(ContainSubstring(tc.message))
+			g.Expect(targeted.Status == metav1.ConditionTrue).To(Equal(tc.reason == fleetv1.TargetedReason))
+			g.Expect(m.fleetCluster(t).Name).NotTo(BeEmpty(), "the rest goes on")
+		})
+	}
+}
+
+func TestAClusterThatChangesItsClassIsInAGroupAllTheTime(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"classes"}}
+	cluster := livingCluster()
+	cluster.Spec.Topology.ClassRef.Name = "old"
+	m, r := newManagement(t, cluster, reg)
+	_, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "old"))
+	m.writes = nil
+	changeCluster(t, m, func(c *clusterv1.Cluster) {
+		c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "classes", Name: "new"}
+	})
+
+	// While the group cannot be made, the Fleet Cluster stays in the old one.
+	refused := errors.New("refused")
+	r.Upstream = writerTo(m, interceptor.NewClient(m, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refused },
+	}))
+	_, _, err = upstreamPhase(t, r)
+	g.Expect(err).To(MatchError(refused))
+	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "old"))
+
+	r.Upstream = writerTo(m, m)
+	_, _, err = upstreamPhase(t, r)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.writes).To(Equal([]string{"create *fleet.ClusterGroup", "create *fleet.BundleNamespaceMapping"}))
+	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "new"))
+}
+
+func TestAnotherPolicysSettingsChangeNothingButTheFleetCluster(t *testing.T) {
+	g := NewWithT(t)
+	m, r := newPlaced(t)
+	before := m.registration(t)
+	changeRegistration(t, m, func(reg *fleetv1.FleetRegistration) {
+		reg.Spec.SelectedBy.Policy = "another"
+		reg.Spec.Targeting = fleetv1.TargetingSettings{
+			Labels: fleetv1.LabelPropagation{Static: map[string]fleetv1.LabelValue{"tier": "edge"}}, Paused: true, Shard: "red",
+		}
+	})
+	count := patches(m, r)
+
+	_, err := r.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(*count).To(Equal(1))
+	g.Expect(m.writes).To(BeEmpty(), "nothing is made or deleted")
+	cluster := m.fleetCluster(t)
+	g.Expect(cluster.Labels).To(And(HaveKeyWithValue("tier", "edge"), HaveKeyWithValue(fleet.ShardRefLabel, "red")))
+	g.Expect(cluster.Spec.Paused).To(BeTrue())
+	g.Expect(m.registration(t).UID).To(Equal(before.UID))
+	g.Expect(m.registration(t).Status.Agent).To(Equal(before.Status.Agent))
+}

@@ -1,0 +1,98 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package targeting
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+)
+
+func TestTheClassOfAClusterIsOnItsFleetCluster(t *testing.T) {
+	g := NewWithT(t)
+	long := strings.Repeat("c", 100) + "-end"
+	for _, tc := range []struct{ ref, name, wantNamespace, wantName string }{
+		{"", "edge", own, "edge"},
+		{"classes", "edge", "classes", "edge"},
+		{"classes", long, "classes", strings.Repeat("c", 46) + "-"},
+	} {
+		target, _ := Resolve(fleetv1.TargetingSettings{}, newCluster(ofClass(tc.ref, tc.name)), own)
+		g.Expect(target.Labels).To(HaveLen(2))
+		g.Expect(target.Labels).To(HaveKeyWithValue(fleetv1.ClassNamespaceLabel, tc.wantNamespace))
+		g.Expect(target.Labels[fleetv1.ClassNameLabel]).To(HavePrefix(tc.wantName))
+		g.Expect(len(target.Labels[fleetv1.ClassNameLabel])).To(BeNumerically("<=", 63))
+	}
+	target, _ := Resolve(fleetv1.TargetingSettings{}, newCluster(), own)
+	g.Expect(target.Labels).To(BeEmpty())
+}
+
+func TestAClassOfAnotherNamespaceCountsOnlyWhereThePolicyListsThat(t *testing.T) {
+	listed := fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"classes"}}
+	for name, tc := range map[string]struct {
+		settings            fleetv1.TargetingSettings
+		ref, fleetNamespace string
+		want                *Class
+		reason              string
+	}{
+		"groups are off":                     {fleetv1.TargetingSettings{}, "classes", own, nil, ""},
+		"groups are None":                    {fleetv1.TargetingSettings{Groups: fleetv1.GroupsNone}, "", own, nil, ""},
+		"a class of the Cluster's namespace": {fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, "", own, &Class{own, own, "edge"}, ""},
+		"the same, named":                    {fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, own, own, &Class{own, own, "edge"}, ""},
+		"a listed one":                       {listed, "classes", own, &Class{own, "classes", "edge"}, ""},
+		"one that is not listed":             {listed, "others", own, nil, fleetv1.ClassNamespaceNotListedReason},
+		// Its bundles would reach all of the workspace.
+		"the Cluster's own, in another workspace": {listed, "", shared, nil, fleetv1.ClassNamespaceNotListedReason},
+		"that of the workspace, where not listed": {listed, shared, shared, nil, fleetv1.ClassNamespaceNotListedReason},
+		"a listed one, in another workspace":      {listed, "classes", shared, &Class{shared, "classes", "edge"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			class, problem := ClassOf(tc.settings, newCluster(ofClass(tc.ref, "edge")), tc.fleetNamespace)
+			g.Expect(class).To(Equal(tc.want))
+			if tc.reason == "" {
+				g.Expect(problem).To(BeNil())
+				return
+			}
+			g.Expect(problem).To(HaveField("Reason", tc.reason))
+			_, problems := Resolve(tc.settings, newCluster(ofClass(tc.ref, "edge")), tc.fleetNamespace)
+			g.Expect(problems).To(ConsistOf(*problem))
+		})
+	}
+}
+
+func TestAClassIsKnownByItsLabels(t *testing.T) {
+	g := NewWithT(t)
+	for _, name := range []string{"edge", strings.Repeat("c", 100)} {
+		class := Class{Namespace: own, ClassNamespace: "classes", Name: name}
+		g.Expect(LabelledClass(class.Labels())).To(Equal(class.ID()))
+		g.Expect(ClassKey(newCluster(ofClass("classes", name)))).To(Equal(class.ID()))
+	}
+	g.Expect(LabelledClass(map[string]string{"env": "prod"})).To(BeEmpty())
+	g.Expect(ClassKey(newCluster())).To(BeEmpty())
+}
+
+func TestAGroupHasTheLabelsOfItsClassButNoMarksOfOwnership(t *testing.T) {
+	g := NewWithT(t)
+	class := Class{Namespace: own, ClassNamespace: "classes", Name: "edge"}
+	all := merged(ownership, map[string]string{"tier": "edge"})
+	g.Expect(class.GroupLabels(all)).To(Equal(map[string]string{
+		"tier": "edge", fleetv1.ClassNameLabel: "edge", fleetv1.ClassNamespaceLabel: "classes",
+	}))
+}

@@ -1,0 +1,250 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
+)
+
+// clusterGroup returns the group of a ClusterClass, as the provider that came before this
+// one made it.
+func clusterGroup(class targeting.Class, labels map[string]string) *fleet.ClusterGroup {
+	all := class.GroupLabels(labels)
+	record := targeting.Record{Class: class.ID()}
+	for key := range all {
+		record.Labels = append(record.Labels, key)
+	}
+	slices.Sort(record.Labels)
+	return &fleet.ClusterGroup{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   class.Namespace,
+			Name:        fleet.ClassGroupName(class.Namespace, class.ClassNamespace, class.Name),
+			Labels:      all,
+			Annotations: map[string]string{fleetv1.PropagatedAnnotation: record.String()},
+		},
+		Spec: fleet.ClusterGroupSpec{Selector: &metav1.LabelSelector{MatchLabels: class.Labels()}},
+	}
+}
+
+// bundleNamespaceMapping returns what lets the bundles of a ClusterClass's namespace reach
+// the Fleet Clusters of another one.
+func bundleNamespaceMapping(class targeting.Class) *fleet.BundleNamespaceMapping {
+	return &fleet.BundleNamespaceMapping{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   class.ClassNamespace,
+			Name:        class.Namespace,
+			Annotations: map[string]string{fleetv1.PropagatedAnnotation: targeting.Record{}.String()},
+		},
+		BundleSelector:    &metav1.LabelSelector{},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: class.Namespace}},
+	}
+}
+
+// LookClass tells from the cache whether the group of a ClusterClass, or what lets bundles
+// reach it, is someone else's and another. It returns a *Refusal then.
+func (w *Writer) LookClass(ctx context.Context, class targeting.Class) error {
+	for _, want := range classObjects(class, nil) {
+		live, err := w.cached(ctx, want)
+		if err == nil && live != nil {
+			err = judgeClassObject(live, want)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func classObjects(class targeting.Class, labels map[string]string) []client.Object {
+	objects := []client.Object{clusterGroup(class, labels)}
+	if class.Namespace != class.ClassNamespace {
+		objects = append(objects, bundleNamespaceMapping(class))
+	}
+	return objects
+}
+
+// EnsureClass makes the ClusterGroup of a ClusterClass and, where the class is in another
+// namespace than the Fleet Clusters, the BundleNamespaceMapping, and puts right what
+// differs. It goes by the cache. One that is not ours but selects the same will do; else it
+// returns a *Refusal, once the other object is in place.
+func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
+	labels, err := w.classLabels(ctx, class)
+	if err != nil {
+		return err
+	}
+	var refused error
+	for _, want := range classObjects(class, labels) {
+		err := w.ensureClassObject(ctx, want)
+		if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+			refused = refusal
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return refused
+}
+
+// classLabels returns the labels of a ClusterClass, none where it is not there.
+func (w *Writer) classLabels(ctx context.Context, class targeting.Class) (map[string]string, error) {
+	key := types.NamespacedName{Namespace: class.ClassNamespace, Name: class.Name}
+	obj := &metav1.PartialObjectMetadata{}
+	obj.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("ClusterClass"))
+	if err := w.Cache.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ClusterClass %s: %w", key, err)
+	}
+	return obj.Labels, nil
+}
+
+func (w *Writer) cached(ctx context.Context, want client.Object) (client.Object, error) {
+	live := reflect.New(reflect.TypeOf(want).Elem()).Interface().(client.Object)
+	key := client.ObjectKeyFromObject(want)
+	if err := w.Cache.Get(ctx, key, live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading %s %s from the cache: %w", kind(want), key, err)
+	}
+	return live, nil
+}
+
+func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) error {
+	live, err := w.cached(ctx, want)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		return w.createClassObject(ctx, want)
+	}
+	if err := judgeClassObject(live, want); err != nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
+		return err
+	}
+	patch := classPatch(live, want)
+	if patch == nil {
+		return nil
+	}
+	// One that was deleted meanwhile comes again with its event.
+	return client.IgnoreNotFound(w.merge(ctx, live.DeepCopyObject().(client.Object), patch))
+}
+
+// createClassObject creates an object that the cache does not show. One that is there
+// nevertheless is judged when the cache shows it.
+func (w *Writer) createClassObject(ctx context.Context, want client.Object) error {
+	err := w.Client.Create(ctx, want, client.FieldOwner(FieldOwner))
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	case namespaceMissing(err):
+		// No class can be in it, and no Fleet Cluster.
+		return nil
+	}
+	return fmt.Errorf("creating %s %s: %w", kind(want), client.ObjectKeyFromObject(want), err)
+}
+
+// OurClassObject tells whether capi-fleet made a ClusterGroup or a BundleNamespaceMapping.
+func OurClassObject(obj client.Object) bool {
+	_, ok := targeting.ReadRecord(obj.GetAnnotations())
+	return ok
+}
+
+// judgeClassObject returns a *Refusal where an object is in the way of the one wanted: it
+// is not ours, or made for another class whose group has the same name.
+func judgeClassObject(live, want client.Object) error {
+	record, ours := targeting.ReadRecord(live.GetAnnotations())
+	wanted, _ := targeting.ReadRecord(want.GetAnnotations())
+	if ours && record.Class == wanted.Class || !ours && sameSelectors(live, want) {
+		return nil
+	}
+	return &Refusal{fleetv1.ClassGroupForeignReason, fmt.Sprintf("%s %s is there, is not the one for this ClusterClass and selects something else; delete it",
+		kind(want), client.ObjectKeyFromObject(want))}
+}
+
+func sameSelectors(live, want client.Object) bool {
+	switch want := want.(type) {
+	case *fleet.ClusterGroup:
+		return equality.Semantic.DeepEqual(live.(*fleet.ClusterGroup).Spec.Selector, want.Spec.Selector)
+	case *fleet.BundleNamespaceMapping:
+		live := live.(*fleet.BundleNamespaceMapping)
+		return live.BundleSelector != nil && equality.Semantic.DeepEqual(live.BundleSelector, want.BundleSelector) &&
+			equality.Semantic.DeepEqual(live.NamespaceSelector, want.NamespaceSelector)
+	}
+	return false
+}
+
+// classPatch returns a merge patch that brings an object of ours in line, nil where it is.
+func classPatch(live, want client.Object) object {
+	record, _ := targeting.ReadRecord(live.GetAnnotations())
+	metadata, patch := object{}, object{}
+	if changes := targeting.Changes(live.GetLabels(), want.GetLabels(), record.Labels); len(changes) > 0 {
+		metadata["labels"] = changes
+	}
+	if value := want.GetAnnotations()[fleetv1.PropagatedAnnotation]; live.GetAnnotations()[fleetv1.PropagatedAnnotation] != value {
+		metadata["annotations"] = object{fleetv1.PropagatedAnnotation: value}
+	}
+	if !sameSelectors(live, want) {
+		switch want := want.(type) {
+		case *fleet.ClusterGroup:
+			patch["spec"] = object{"selector": selectorPatch(live.(*fleet.ClusterGroup).Spec.Selector, want.Spec.Selector)}
+		case *fleet.BundleNamespaceMapping:
+			live := live.(*fleet.BundleNamespaceMapping)
+			patch["bundleSelector"] = selectorPatch(live.BundleSelector, want.BundleSelector)
+			patch["namespaceSelector"] = selectorPatch(live.NamespaceSelector, want.NamespaceSelector)
+		}
+	}
+	if len(metadata) == 0 && len(patch) == 0 {
+		return nil
+	}
+	patch["metadata"] = metadata
+	return patch
+}
+
+// selectorPatch returns what of a merge patch makes one selector of another.
+func selectorPatch(live, want *metav1.LabelSelector) object {
+	labels := object{}
+	if live != nil {
+		for key := range live.MatchLabels {
+			labels[key] = nil
+		}
+	}
+	for key, value := range want.MatchLabels {
+		labels[key] = value
+	}
+	return object{"matchLabels": labels, "matchExpressions": nil}
+}
+
+// DeleteClassObject deletes a ClusterGroup or a BundleNamespaceMapping of ours, as the
+// cache shows it, and no other of its name.
+func (w *Writer) DeleteClassObject(ctx context.Context, live client.Object) error {
+	return w.deleteLive(ctx, live)
+}
