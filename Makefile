@@ -131,10 +131,11 @@ lint-fix: $(GOLANGCI_LINT) ## Look for mistakes, and mend those that can be mend
 
 # The lab finds or builds the Kubernetes binaries that it runs by itself.
 
+# Three packages at a time, also on two cores: the integration tests wait a lot.
 .PHONY: test
 test: $(GOTESTSUM) ## Run the tests with the race detector.
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
-		-race -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
+		-race -p 3 -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
 
 .PHONY: test-long
 test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
