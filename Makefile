@@ -13,6 +13,9 @@ SHELL := /usr/bin/env bash
 # The image that the released manifests name.
 IMAGE ?= ghcr.io/capi-fleet/capi-fleet
 TAG ?= dev
+PLATFORMS ?= linux/amd64,linux/arm64
+# The folder that takes the files of a release.
+RELEASE_DIR ?= out
 
 # -------------------------------------------------------------------------- go
 
@@ -69,7 +72,7 @@ clean: ## Remove what was built: binaries, manifests, tools.
 ##@ Code
 
 .PHONY: generate
-generate: generate-deepcopy generate-crds generate-rbac ## Write all generated files anew.
+generate: generate-deepcopy generate-crds generate-rbac generate-docs ## Write all generated files anew.
 
 .PHONY: generate-deepcopy
 generate-deepcopy: $(CONTROLLER_GEN) ## Write the deep copies of our API and of Fleet's types.
@@ -84,8 +87,12 @@ generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers i
 	$(CONTROLLER_GEN) rbac:roleName=capi-fleet-manager-role \
 		paths=./controllers/... paths=./internal/manager/... output:rbac:dir=config/rbac
 
+.PHONY: generate-docs
+generate-docs: generate-crds generate-rbac ## Write the pages of the reference that repeat the manifests.
+	go run ./hack/docgen
+
 .PHONY: verify
-verify: verify-generated verify-modules verify-licence verify-manifests ## Fail if something that is kept in step is not.
+verify: verify-generated verify-modules verify-licence verify-manifests verify-e2e ## Fail if something that is kept in step is not.
 
 .PHONY: verify-generated
 verify-generated: $(CONTROLLER_GEN) ## Generate in place, and fail if anything was stale.
@@ -103,13 +110,19 @@ verify-licence: ## Fail if a Go file lacks the licence header.
 verify-manifests: $(KUSTOMIZE) ## Fail if the manifests do not build.
 	$(KUSTOMIZE) build config/default >/dev/null
 
+.PHONY: verify-e2e
+verify-e2e: ## Fail if the end-to-end tests, which need Docker, do not compile.
+	go -C test/e2e vet -tags e2e ./...
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Look for mistakes in the code.
 	$(GOLANGCI_LINT) run
+	cd test/capi && $(GOLANGCI_LINT) run
 
 .PHONY: lint-fix
 lint-fix: $(GOLANGCI_LINT) ## Look for mistakes, and mend those that can be mended by machine.
 	$(GOLANGCI_LINT) run --fix
+	cd test/capi && $(GOLANGCI_LINT) run --fix
 
 ##@ Test
 
@@ -125,9 +138,34 @@ test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build ta
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
 		-race -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
 
+# Most of the time these wait for Cluster API, so they do it all at once.
+.PHONY: test-capi
+test-capi: $(GOTESTSUM) ## Run the tests on clusters that Cluster API makes.
+	cd test/capi && $(GOTESTSUM) --format testname $(if $(JUNIT),--junitfile $(abspath $(JUNIT))) -- \
+		-race -timeout 40m -parallel 16 $(GOTEST_ARGS) ./...
+
 .PHONY: demo
 demo: ## Show two clusters in the lab, one of which joins Fleet.
 	go run ./test/lab demo
+
+.PHONY: test-e2e
+test-e2e: ## Run the end-to-end tests on kind (needs Docker, kubectl and Helm).
+	$(MAKE) docker-build TAG=e2e
+	$(MAKE) release-manifests TAG=e2e RELEASE_DIR=out/e2e
+	go -C test/e2e test -tags e2e -v -timeout 60m ./...
+
+##@ Development
+
+# The name of kind's cluster.
+KIND_CLUSTER ?= capi-fleet
+
+.PHONY: kind-up
+kind-up: ## Make a cluster of kind with Cluster API and Fleet, for "tilt up".
+	KIND_CLUSTER=$(KIND_CLUSTER) hack/kind-up.sh
+
+.PHONY: kind-down
+kind-down: ## Take that cluster away.
+	kind delete cluster --name $(KIND_CLUSTER)
 
 ##@ Build
 
@@ -135,9 +173,17 @@ demo: ## Show two clusters in the lab, one of which joins Fleet.
 build: ## Build the manager as bin/manager.
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/manager ./cmd/manager
 
+.PHONY: docker-build
+docker-build: ## Build the image for the platform of Docker.
+	docker build --build-arg LDFLAGS='$(LDFLAGS)' --tag $(IMAGE):$(TAG) .
+
+.PHONY: docker-push
+docker-push: ## Build the image for all platforms, and push it.
+	docker buildx build --platform $(PLATFORMS) --build-arg LDFLAGS='$(LDFLAGS)' --tag $(IMAGE):$(TAG) --push .
+
 .PHONY: release-manifests
 release-manifests: $(KUSTOMIZE) ## Write what clusterctl installs to out/ (IMAGE and TAG name the image).
-	mkdir -p out
+	mkdir -p $(RELEASE_DIR)
 	$(KUSTOMIZE) build config/default | \
-		sed 's|image: ghcr.io/capi-fleet/capi-fleet:dev|image: $(IMAGE):$(TAG)|' > out/addon-components.yaml
-	cp metadata.yaml out/metadata.yaml
+		sed 's|image: ghcr.io/capi-fleet/capi-fleet:dev|image: $(IMAGE):$(TAG)|' > $(RELEASE_DIR)/addon-components.yaml
+	cp metadata.yaml $(wildcard templates/*.yaml) $(RELEASE_DIR)

@@ -195,6 +195,10 @@ keep_shared() {
 		  policyName: $left-agent-status
 		  validationActions: ["Deny"]
 	END
+	stays ClusterRole "$left-agent"
+	stays ClusterRole "$left-agent-contents"
+	stays ValidatingAdmissionPolicy "$left-agent-status"
+	stays ValidatingAdmissionPolicyBinding "$left-agent-status"
 }
 
 # keep copies one field of a shipped object, which is all of it. When the shipped
@@ -250,13 +254,14 @@ hand_over() {
 }
 
 read_registration() {
-	local fields deletion
+	local fields deletion placement
 	fields=$(management get "fleetregistrations.$group" "$name" --namespace="$namespace" --output=jsonpath='{.metadata.deletionTimestamp}
 {.spec.registrationID}
 {.spec.fleetCluster.namespace}
 {.spec.fleetCluster.name}
 {.status.namespace}
 {.status.namespaceUID}
+{.spec.agent.placement}{.status.agent.placement}
 .') || refuse "the FleetRegistration cannot be read"
 	{
 		read -r deletion
@@ -265,7 +270,10 @@ read_registration() {
 		read -r fleet_cluster_name
 		read -r cluster_namespace
 		read -r cluster_namespace_uid
+		read -r placement
 	} <<<"$fields"
+	[[ $placement != *Management* ]] ||
+		refuse "its agent runs on the management cluster: let capi-fleet put it into the workload cluster first (spec.agent.placement of the policy)"
 	[[ -z $deletion ]] || refuse "the FleetRegistration is being deleted: let capi-fleet finish that first"
 	[[ -n $cluster_namespace && -n $cluster_namespace_uid ]] || refuse "it was never registered"
 }

@@ -134,11 +134,17 @@ delete() { kubectl delete "$1" "$3" --namespace "$2" --ignore-not-found; }
 
 check
 # The manager may run in a namespace of another name, so all are looked at.
+deployments=$(ours deployments.apps --all-namespaces)
+policies=$(ours networkpolicies.networking.k8s.io --all-namespaces)
+secrets=$(ours secrets --all-namespaces)
 accounts=$(ours serviceaccounts --all-namespaces)
 bindings=$(ours rolebindings --namespace "$namespace")
 roles=$(ours roles --namespace "$namespace")
 
 echo "This will be removed:"
+each show Deployment "$deployments"
+each show NetworkPolicy "$policies"
+each show Secret "$secrets"
 each show ServiceAccount "$accounts"
 each show RoleBinding "$bindings"
 each show Role "$roles"
@@ -156,6 +162,9 @@ if [[ $ask == yes ]]; then
 	check # Time has passed.
 fi
 
+each delete deployment "$deployments"
+each delete networkpolicy "$policies"
+each delete secret "$secrets"
 each delete serviceaccount "$accounts"
 each delete rolebinding "$bindings"
 each delete role "$roles"

@@ -13,8 +13,8 @@ after=$(mktemp -d)
 trap 'rm -rf "$before" "$after"' EXIT
 
 snapshot() {
-	find api internal controllers config/crd/bases config/rbac/role.yaml \
-		\( -name 'zz_generated*' -o -path 'config/*' \) -type f -exec cp --parents -t "$1" {} +
+	find api internal controllers config/crd/bases config/rbac/role.yaml docs/reference \
+		\( -name 'zz_generated*' -o -path 'config/*' -o -path 'docs/*' \) -type f -exec cp --parents -t "$1" {} +
 }
 
 snapshot "$before"

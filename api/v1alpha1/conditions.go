@@ -252,6 +252,23 @@ const (
 	// agent's objects.
 	ObjectRejectedReason = "ObjectRejected"
 
+	// WaitingForAgentToStopReason means that an agent is about to run in the other
+	// cluster, once it was seen to have stopped where it was.
+	WaitingForAgentToStopReason = "WaitingForAgentToStop"
+
+	// WaitingForLeaseReason means that an agent holds the lease of the workload cluster's
+	// agents, so that no other one is started.
+	WaitingForLeaseReason = "WaitingForLease"
+
+	// HostedObjectForeignReason means that the manager's namespace has an object of the
+	// name of one of a hosted agent's that is not ours.
+	HostedObjectForeignReason = "HostedObjectForeign"
+
+	// ManagementClusterUnresolvedReason means that the host of the management cluster's
+	// address has no address as the manager sees it, so that a hosted agent could not be
+	// let through to it.
+	ManagementClusterUnresolvedReason = "ManagementClusterUnresolved"
+
 	// AgentPodRejectedReason means that the workload cluster took the agent's Deployment
 	// and refuses its pod.
 	AgentPodRejectedReason = "AgentPodRejected"

@@ -283,7 +283,24 @@ type AgentSpec struct {
 	// preset is a set of settings that the others add to. Empty means Standard.
 	// +optional
 	Preset AgentPreset `json:"preset,omitempty"`
+
+	// placement says in which cluster the agent's pod runs. Empty means Workload.
+	// +optional
+	Placement AgentPlacement `json:"placement,omitempty"`
 }
+
+// AgentPlacement says in which cluster an agent's pod runs.
+// +kubebuilder:validation:Enum=Workload;Management
+type AgentPlacement string
+
+const (
+	// PlacementWorkload runs the agent in the workload cluster, which needs a way to the
+	// management cluster then.
+	PlacementWorkload AgentPlacement = "Workload"
+	// PlacementManagement runs it in the manager's namespace on the management cluster,
+	// so that the workload cluster needs no way out.
+	PlacementManagement AgentPlacement = "Management"
+)
 
 // EnvVar is a variable of the agent's container.
 type EnvVar struct {
@@ -461,6 +478,10 @@ type WorkloadStatus struct {
 
 // AgentStatus describes the agent's objects in the workload cluster.
 type AgentStatus struct {
+	// placement is where the agent was last put. Empty means Workload.
+	// +optional
+	Placement AgentPlacement `json:"placement,omitempty"`
+
 	// revision of the agent's manifests that was last put in place.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -498,7 +519,8 @@ type AgentStatus struct {
 	PushedTime metav1.Time `json:"pushedTime,omitempty,omitzero"`
 }
 
-// CredentialStatus describes a token.
+// CredentialStatus describes the token that the agent was given: for the management
+// cluster or, where it runs there, for the workload cluster.
 type CredentialStatus struct {
 	// issuedTime is when the token was issued.
 	// +optional
@@ -509,8 +531,8 @@ type CredentialStatus struct {
 	// +optional
 	ExpirationTime metav1.Time `json:"expirationTime,omitempty,omitzero"`
 
-	// serviceAccountUID is the UID of the service account that the token is for: the
-	// token ends with it. Empty means that it is not known.
+	// serviceAccountUID is the UID of the agent's service account on the management
+	// cluster: its token for that ends with it. Empty means that it is not known.
 	// +optional
 	ServiceAccountUID types.UID `json:"serviceAccountUID,omitempty"`
 
@@ -526,6 +548,7 @@ type CredentialStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fleetregistrations,scope=Namespaced,shortName=fleetreg,categories=cluster-api
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=addon-fleet";"clusterctl.cluster.x-k8s.io="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the agent is deployed and reports"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is or is not ready"
 // +kubebuilder:printcolumn:name="Selected",type=string,JSONPath=`.status.conditions[?(@.type=="Selected")].status`,description="Whether a policy still selects the Cluster"

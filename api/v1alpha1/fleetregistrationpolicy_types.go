@@ -101,6 +101,8 @@ type RolloutSpec struct {
 // AgentSettings are the settings of agents.
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="!has(self.preset) || self.preset != 'Bootstrap' || !has(self.network) || self.network == 'Host'",message="network must not be Pod with preset Bootstrap"
+// +kubebuilder:validation:XValidation:rule="!has(self.placement) || self.placement != 'Management' || (!has(self.network) || self.network == 'Pod') && (!has(self.preset) || self.preset == 'Standard')",message="placement Management must not have network Host or preset Bootstrap: it would open the nodes of the management cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.placement) || self.placement != 'Management' || !has(self.proxy)",message="placement Management must not have a proxy: an agent on the management cluster reaches both clusters directly"
 type AgentSettings struct {
 	// image of the agent. Its version should be that of Fleet on the management
 	// cluster. Omitted, it is the one that Fleet's configuration names (agentImage).
@@ -225,6 +227,13 @@ type AgentSettings struct {
 	// its node and tolerates nodes that are not ready yet. Omitted means Standard.
 	// +optional
 	Preset AgentPreset `json:"preset,omitempty"`
+
+	// placement says in which cluster the agent's pod runs: Workload, or Management for
+	// one in the manager's namespace, where the workload cluster has no way to the
+	// management cluster. What is said here about nodes, priority classes and pull
+	// secrets is about that cluster then. Omitted means Workload.
+	// +optional
+	Placement AgentPlacement `json:"placement,omitempty"`
 }
 
 // ManagementClusterSource says where agents find the management cluster.
@@ -318,6 +327,7 @@ type FleetRegistrationPolicyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fleetregistrationpolicies,scope=Cluster,shortName=fleetregpolicy,categories=cluster-api
+// +kubebuilder:metadata:labels="cluster.x-k8s.io/provider=addon-fleet";"clusterctl.cluster.x-k8s.io=";"clusterctl.cluster.x-k8s.io/move="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the policy can be carried out"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it can or cannot"
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The highest wins"

@@ -41,6 +41,10 @@ const (
 	// manifests that it was made from, equal to status.agent.revision.
 	RevisionAnnotation = KeyPrefix + "revision"
 
+	// HostedForAnnotation on the objects of an agent that runs on the management cluster
+	// is the namespace and name, with a slash between, of its FleetRegistration.
+	HostedForAnnotation = KeyPrefix + "hosted-for"
+
 	// StartWithoutBundlesAnnotation on a FleetRegistration, set to the UID of the
 	// cluster namespace in status.namespaceUID, starts the agent although
 	// releases in the workload cluster have no BundleDeployment there yet. Fleet's

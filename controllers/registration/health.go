@@ -67,7 +67,7 @@ func (r *Reconciler) checkHealth(ctx context.Context, s *scope, workload *remote
 // judgeHealth turns how the agent's Deployment is into findings.
 func (r *Reconciler) judgeHealth(ctx context.Context, s *scope, workload *remote.Client, deployment *appsv1.Deployment) error {
 	status := &s.registration.Status
-	ailment, err := diagnose(ctx, workload, deployment, s.registration.Spec.Agent.Image)
+	ailment, err := diagnose(ctx, r.site(s, workload), deployment, s.registration.Spec.Agent.Image)
 	if err != nil {
 		return err
 	}
@@ -99,16 +99,16 @@ func (r *Reconciler) judgeHealth(ctx context.Context, s *scope, workload *remote
 
 // diagnose returns what is wrong with the agent's pod, or nil. It reads pods only where
 // the Deployment says that something is.
-func diagnose(ctx context.Context, workload *remote.Client, deployment *appsv1.Deployment, image string) (*agent.Ailment, error) {
+func diagnose(ctx context.Context, site agentSite, deployment *appsv1.Deployment, image string) (*agent.Ailment, error) {
 	if agent.Complete(deployment) || len(deployment.Status.Conditions) == 0 {
 		return nil, nil
 	}
 	pods := &corev1.PodList{}
-	err := workload.List(ctx, pods, client.InNamespace(agent.Namespace), client.MatchingLabels(agent.PodLabels()), client.Limit(maxPods))
+	err := site.reader.List(ctx, pods, client.InNamespace(site.namespace), client.MatchingLabels(site.labels), client.Limit(maxPods))
 	if err != nil {
 		return nil, err
 	}
-	return agent.Diagnose(deployment, pods.Items, image), nil
+	return site.Diagnose(deployment, pods.Items, image), nil
 }
 
 // updating tells whether an agent was changed and may still check in.
@@ -129,6 +129,9 @@ func confirmUpdate(s *scope) {
 // its pod a new pod: one that holds its lease and does nothing is like that. It is called
 // once each time that the agent has been silent for too long.
 func (r *Reconciler) restart(ctx context.Context, workload *remote.Client, s *scope) (wrote bool, err error) {
+	if hosted(s.registration) {
+		return r.Upstream.RestartHosted(ctx, s.upstreamInput(), s.now)
+	}
 	deployment := &appsv1.Deployment{}
 	found, err := get(ctx, workload, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, deployment)
 	if err != nil || !found || !agent.Complete(deployment) {

@@ -83,7 +83,12 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 	if updating(s) {
 		s.attempt.checkHint()
 	}
+	missing, err := r.hostedMissing(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	push := r.pushInput(s, r.revision(s, input))
+	push.HostedMissing = missing
 	why := decide.Push(push)
 	if why == "" {
 		if err := r.endTakeOver(ctx, s); err != nil {
@@ -215,6 +220,9 @@ var errNotYet = errors.New("not yet")
 // the scope; the error only says that it is to be tried again.
 func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why decide.PushReason) error {
 	first := s.registration.Status.Agent.Revision == ""
+	if why == decide.HealthDue && hosted(s.registration) {
+		return r.checkHostedHealth(ctx, s)
+	}
 	workload, err := r.reach(ctx, s, first)
 	if err != nil {
 		s.workloadReachable = unreachable(s, first, err)

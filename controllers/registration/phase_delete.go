@@ -107,7 +107,11 @@ func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ 
 	case err != nil:
 		return false, ctrl.Result{}, err
 	}
-	return r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	if done && err == nil {
+		err = r.Upstream.RemoveHosted(ctx, s.upstreamInput())
+	}
+	return done && err == nil, result, err
 }
 
 // forgetOnCluster takes our condition off the Cluster.
@@ -133,6 +137,9 @@ func (r *Reconciler) handOver(ctx context.Context, s *scope) error {
 // deleteAll takes everything away, since the Cluster is gone or going.
 func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
+		if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+			return ctrl.Result{}, err
+		}
 		r.tryRemoveAgent(ctx, s)
 	}
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {

@@ -117,6 +117,9 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 
 // left ends the registration of a Cluster that lives on, and tells its owner.
 func (r *Reconciler) left(ctx context.Context, s *scope, kind, reason, note string) error {
+	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+		return err
+	}
 	if err := r.forgetOnCluster(ctx, s); err != nil {
 		return err
 	}
@@ -133,6 +136,18 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 	never, err := r.neverHadAgent(ctx, s)
 	if err != nil {
 		return "", err
+	}
+	if was, err := r.wasHosted(ctx, s); err != nil {
+		return "", err
+	} else if was {
+		switch there, stopped, err := r.stopHosted(ctx, s, what); {
+		case err != nil:
+			return "", err
+		case !stopped:
+			return "Waiting for the agent to stop", nil
+		case there:
+			return "", nil
+		}
 	}
 	stopped, others := false, false
 	err = r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {

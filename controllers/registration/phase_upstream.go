@@ -179,8 +179,9 @@ func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
 	}
 	s.fleetClusterReady = &finding{reason: refusal.Reason, message: refusal.Message}
 	switch refusal.Reason {
-	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason, fleetv1.WaitingForAdoptionReason:
-		// Fleet is at work and soon done.
+	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason, fleetv1.WaitingForAdoptionReason,
+		fleetv1.WaitingForAgentToStopReason:
+		// Somebody is at work and soon done.
 		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, youngRetryCap)}, nil
 	}
 	return ctrl.Result{RequeueAfter: refusedRetry}, nil

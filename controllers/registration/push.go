@@ -74,6 +74,12 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		return false, err
 	}
 	if err := r.mayReplace(ctx, s, workload, there); err != nil {
+		return false, r.yield(ctx, s, err)
+	}
+	if hosted(s.registration) {
+		return r.pushHosted(ctx, s, workload, input, there, systemUID)
+	}
+	if err := r.endHosted(ctx, s); err != nil {
 		return false, err
 	}
 	value, credential, err := r.credential(ctx, s, there)
@@ -93,6 +99,13 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return done.any, err
 	}
+	done.note = sentences(done.note, missing)
+	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, scope, done)
+}
+
+// pushed notes in the status what was put in place, and looks at how an agent is that was
+// there and was not changed.
+func (r *Reconciler) pushed(ctx context.Context, s *scope, workload *remote.Client, input agent.Input, there presentAgent, systemUID types.UID, credential fleetv1.CredentialStatus, scope extent, done outcome) error {
 	status := &s.registration.Status
 	status.Workload.SystemNamespaceUID = systemUID
 	status.Credential = credential
@@ -101,21 +114,22 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if scope == whatIsMissing {
 		status.Agent.Revision = cmp.Or(was.Revision, unknownRevision)
 	}
+	status.Agent.Placement = s.registration.Spec.Agent.Placement
 	status.Agent.Settings = decide.Settings(s.registration.Spec.Agent)
 	status.Agent.PullSecrets = r.pulls.of(s.registration.Spec.Agent.ImagePullSecrets)
 	status.Agent.NamespaceUID = status.NamespaceUID
 	status.Agent.PushedTime = metav1.NewTime(s.now)
-	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: sentences(done.note, missing)}
+	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: done.note}
 
 	if was.Revision != "" && (was.Revision != status.Agent.Revision || done.deployment && there.deployment != nil) {
 		status.Agent.UpdatedTime, status.Agent.AvailableTime = metav1.NewTime(s.now), metav1.Time{}
 		s.attempt.checkFirst(s.now)
-		return done.any, nil
+		return nil
 	}
 	if there.deployment == nil || done.deployment {
-		return done.any, nil
+		return nil
 	}
-	return done.any, r.judgeHealth(ctx, s, workload, there.deployment)
+	return r.judgeHealth(ctx, s, workload, there.deployment)
 }
 
 // sentences puts notes together, of which any may be empty.
@@ -218,16 +232,21 @@ func (r *Reconciler) presentToken(s *scope, there presentAgent) (string, fleetv1
 	if !ok || !decide.KeepsToken(r.pushInput(s, ""), claims, r.Tokens.Subject(status.Namespace)) {
 		return "", fleetv1.CredentialStatus{}
 	}
+	return value, keptCredential(s.registration, claims)
+}
+
+// keptCredential describes a token that an agent keeps.
+func keptCredential(reg *fleetv1.FleetRegistration, claims token.Claims) fleetv1.CredentialStatus {
 	credential := fleetv1.CredentialStatus{
 		IssuedTime:        metav1.NewTime(claims.Issued),
 		ExpirationTime:    metav1.NewTime(claims.Expires),
 		ServiceAccountUID: claims.AccountUID,
-		Rotation:          status.Credential.Rotation,
+		Rotation:          reg.Status.Credential.Rotation,
 	}
-	if status.Credential.IssuedTime.IsZero() {
-		credential.Rotation = rotation(s.registration)
+	if reg.Status.Credential.IssuedTime.IsZero() {
+		credential.Rotation = rotation(reg)
 	}
-	return value, credential
+	return credential
 }
 
 // rightsLag is how long after the agent's rights were given the API servers may not

@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -159,6 +160,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&fleet.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.fleetClusterToRegistrations)).
 		WatchesMetadata(&corev1.Namespace{}, placed).
 		WatchesMetadata(&corev1.ServiceAccount{}, placed).
+		WatchesMetadata(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(r.hostedToRegistrations)).
 		Watches(&rbacv1.Role{}, placed).
 		Watches(&rbacv1.RoleBinding{}, placed).
 		WatchesRawSource(source.Channel(r.pulls.changed, &handler.EnqueueRequestForObject{})).
@@ -318,7 +320,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 			r.attempts.forget(key)
 			r.written.Forget(key)
 			r.clusters.Forget(key)
-			return nil, nil
+			return nil, r.park(ctx, key)
 		}
 		return nil, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}

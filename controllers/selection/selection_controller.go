@@ -74,7 +74,7 @@ var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
 //+kubebuilder:rbac:groups=core,resources=secrets,verbs=get
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=get;list;watch;create;patch;delete
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations/status,verbs=patch
-//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies,verbs=list;watch;update
+//+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies,verbs=get;list;watch;update
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrationpolicies/status,verbs=patch
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

@@ -125,7 +125,10 @@ func bootstrap() Input {
 }
 
 func goldenInputs() map[string]Input {
-	return map[string]Input{"minimal": minimal(), "full": full(), "everything": everything(), "host": onTheHost(), "bootstrap": bootstrap()}
+	return map[string]Input{
+		"minimal": minimal(), "full": full(), "everything": everything(), "host": onTheHost(), "bootstrap": bootstrap(),
+		"hosted": hostedMinimal(), "hosted-everything": hostedEverything(),
+	}
 }
 
 // pullSecret is a Secret in the manager's namespace.
@@ -139,6 +142,9 @@ func pullSecret(name string) corev1.Secret {
 
 // written returns all that is written for in.
 func written(in Input) []client.Object {
+	if in.Hosted() {
+		return writtenHosted(in)
+	}
 	all := append(Objects(in), Secret(in, testToken))
 	copies, _ := PullSecrets(in, []corev1.Secret{pullSecret("mirror"), pullSecret("registry"), pullSecret("another")})
 	for _, secret := range copies {
@@ -235,6 +241,7 @@ func TestEveryAgentSettingNeedsANewPod(t *testing.T) {
 		"Network":                   func(a *fleetv1.AgentSpec) { a.Network = fleetv1.NetworkHost },
 		"PriorityClassName":         func(a *fleetv1.AgentSpec) { a.PriorityClassName = "" },
 		"AdditionalCAData":          func(a *fleetv1.AgentSpec) { a.AdditionalCAData = []byte("other") },
+		"Placement":                 func(a *fleetv1.AgentSpec) { a.Placement = fleetv1.PlacementManagement },
 		"Preset":                    func(a *fleetv1.AgentSpec) { a.Preset = fleetv1.PresetBootstrap },
 	}
 	for _, field := range leaves("", reflect.TypeFor[fleetv1.AgentSpec]()) {
@@ -248,9 +255,17 @@ func TestEveryAgentSettingNeedsANewPod(t *testing.T) {
 			changed := everything()
 			change(&changed.Agent)
 			g.Expect(Revision(changed)).NotTo(Equal(Revision(base)))
-			g.Expect(deployment(changed).Spec.Template).NotTo(Equal(deployment(base).Spec.Template))
+			g.Expect(template(changed)).NotTo(Equal(template(base)))
 		})
 	}
+}
+
+// template is that of the agent's pod, wherever it runs.
+func template(in Input) corev1.PodTemplateSpec {
+	if in.Hosted() {
+		return hostedDeployment(in, Hosting{}).Spec.Template
+	}
+	return deployment(in).Spec.Template
 }
 
 func TestManifestsDifferWhereTheBuilderBuildsOtherObjects(t *testing.T) {
@@ -364,6 +379,7 @@ func TestApplyOwnsNoFieldThatNobodySet(t *testing.T) {
 						".spec.template.spec.volumes.emptyDir", // the volume's type
 						".spec.podSelector",                    // all pods
 						".spec.ingress", ".spec.egress",        // everything
+						".data.token", // none, where there was one
 					))
 				}
 			})

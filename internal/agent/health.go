@@ -34,6 +34,22 @@ type Ailment struct {
 	Reason, Message string
 }
 
+// Site is where an agent's pod runs, as messages name it.
+type Site struct{ cluster, namespace, label string }
+
+// WorkloadSite is for pods in the workload cluster.
+func WorkloadSite() Site { return Site{"workload", Namespace, "app=" + Name} }
+
+// HostedSite is for pods in the manager's namespace.
+func HostedSite(managerNamespace, clusterNamespace string) Site {
+	return Site{"management", managerNamespace, clusterNamespaceLabel + "=" + clusterNamespace}
+}
+
+// pod names the agent's pod.
+func (s Site) pod() string {
+	return fmt.Sprintf("the pod with the label %s in namespace %s of the %s cluster", s.label, s.namespace, s.cluster)
+}
+
 // Complete tells whether the Deployment's newest pod is available and no older one is
 // left.
 func Complete(deployment *appsv1.Deployment) bool {
@@ -60,16 +76,16 @@ const newReplicaSetAvailable = "NewReplicaSetAvailable"
 // Diagnose says what is wrong with the pod of a Deployment that is not Complete. It
 // returns nil while Kubernetes is still about to make it. The image is the one that was
 // asked for.
-func Diagnose(deployment *appsv1.Deployment, pods []corev1.Pod, image string) *Ailment {
+func (s Site) Diagnose(deployment *appsv1.Deployment, pods []corev1.Pod, image string) *Ailment {
 	if deployment.Status.ObservedGeneration < deployment.Generation || len(deployment.Status.Conditions) == 0 {
 		return nil
 	}
 	if failure := deploymentCondition(deployment, appsv1.DeploymentReplicaFailure); failure != nil && failure.Status == corev1.ConditionTrue {
 		return &Ailment{fleetv1.AgentPodRejectedReason,
-			"The workload cluster refuses the agent's pod; look at the events of ReplicaSets in namespace " + Namespace + ", and at its Pod Security levels, quotas and admission webhooks"}
+			fmt.Sprintf("The %s cluster refuses the agent's pod; look at the events of ReplicaSets in namespace %s, and at its Pod Security levels, quotas and admission webhooks", s.cluster, s.namespace)}
 	}
 	if pod := newest(pods); pod != nil {
-		if ailment := diagnosePod(pod, image); ailment != nil {
+		if ailment := s.diagnosePod(pod, image); ailment != nil {
 			return ailment
 		}
 	}
@@ -77,17 +93,14 @@ func Diagnose(deployment *appsv1.Deployment, pods []corev1.Pod, image string) *A
 	if progressing != nil && progressing.Status == corev1.ConditionTrue && progressing.Reason != newReplicaSetAvailable {
 		return nil
 	}
-	return &Ailment{fleetv1.AgentNotAvailableReason, "The agent's pod is not available; look at " + where}
+	return &Ailment{fleetv1.AgentNotAvailableReason, "The agent's pod is not available; look at " + s.pod()}
 }
 
-// where names the agent's pod for messages.
-const where = "the pod with the label app=" + Name + " in namespace " + Namespace + " of the workload cluster"
-
-func diagnosePod(pod *corev1.Pod, image string) *Ailment {
+func (s Site) diagnosePod(pod *corev1.Pod, image string) *Ailment {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable {
 			return &Ailment{fleetv1.AgentUnschedulableReason,
-				"No node of the workload cluster takes the agent's pod: there is none, or its taints, room or labels do not fit"}
+				fmt.Sprintf("No node of the %s cluster takes the agent's pod: there is none, or its taints, room or labels do not fit", s.cluster)}
 		}
 	}
 	for _, container := range pod.Status.ContainerStatuses {
@@ -97,21 +110,21 @@ func diagnosePod(pod *corev1.Pod, image string) *Ailment {
 		switch container.State.Waiting.Reason {
 		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
 			return &Ailment{fleetv1.AgentImagePullFailedReason,
-				fmt.Sprintf("The workload cluster cannot pull the agent's image %s: look at its name, at the registry and at pull secrets", image)}
+				fmt.Sprintf("The %s cluster cannot pull the agent's image %s: look at its name, at the registry and at pull secrets", s.cluster, image)}
 		case "CrashLoopBackOff":
-			return crashLooping(container)
+			return s.crashLooping(container)
 		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-			return &Ailment{fleetv1.AgentStartFailedReason, "A node cannot start the agent's container; look at " + where}
+			return &Ailment{fleetv1.AgentStartFailedReason, "A node cannot start the agent's container; look at " + s.pod()}
 		}
 	}
 	return nil
 }
 
-func crashLooping(container corev1.ContainerStatus) *Ailment {
+func (s Site) crashLooping(container corev1.ContainerStatus) *Ailment {
 	if ended := container.LastTerminationState.Terminated; ended != nil && ended.Reason == "OOMKilled" {
-		return &Ailment{fleetv1.AgentCrashLoopingReason, "The agent runs out of memory again and again; look at " + where}
+		return &Ailment{fleetv1.AgentCrashLoopingReason, "The agent runs out of memory again and again; look at " + s.pod()}
 	}
-	return &Ailment{fleetv1.AgentCrashLoopingReason, "The agent ends again and again; look at the log of " + where}
+	return &Ailment{fleetv1.AgentCrashLoopingReason, "The agent ends again and again; look at the log of " + s.pod()}
 }
 
 // newest returns the pod that was made last and is not about to end: that of the newest

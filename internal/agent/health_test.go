@@ -121,7 +121,7 @@ func TestDiagnosisOfAPod(t *testing.T) {
 			if tt.pod != nil {
 				pods = []corev1.Pod{{Status: *tt.pod}}
 			}
-			ailment := Diagnose(reported(tt.change), pods, "our/image:v2")
+			ailment := WorkloadSite().Diagnose(reported(tt.change), pods, "our/image:v2")
 			if tt.reason == "" {
 				g.Expect(ailment).To(BeNil())
 				return
@@ -142,7 +142,7 @@ func TestOnlyTheNewestPodIsDiagnosed(t *testing.T) {
 	deployment := reported(progressing(corev1.ConditionTrue, "ReplicaSetUpdated"))
 	old := corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: made}, Status: failing}
 	fresh := corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: later}}
-	g.Expect(Diagnose(deployment, []corev1.Pod{old, fresh}, "")).To(BeNil())
+	g.Expect(WorkloadSite().Diagnose(deployment, []corev1.Pod{old, fresh}, "")).To(BeNil())
 	fresh.DeletionTimestamp = &later
-	g.Expect(Diagnose(deployment, []corev1.Pod{fresh, old}, "")).NotTo(BeNil(), "one that is about to end does not count")
+	g.Expect(WorkloadSite().Diagnose(deployment, []corev1.Pod{fresh, old}, "")).NotTo(BeNil(), "one that is about to end does not count")
 }

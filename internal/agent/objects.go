@@ -96,7 +96,13 @@ type Input struct {
 //
 // The typed objects marshal some empty fields. For a server-side apply turn them
 // into what ToUnstructured returns.
+//
+// Of an agent that runs on the management cluster they are all that it reads in the
+// workload cluster, and no Deployment.
 func Objects(in Input) []client.Object {
+	if in.Hosted() {
+		return surroundings(in)
+	}
 	objects := append(surroundings(in), deployment(in))
 	setRevision(objects[len(objects)-1], Revision(in))
 	return objects
@@ -104,15 +110,17 @@ func Objects(in Input) []client.Object {
 
 // surroundings returns what has to be there before the Deployment.
 func surroundings(in Input) []client.Object {
-	return []client.Object{
+	all := []client.Object{
 		namespace(),
 		serviceAccount(in),
 		clusterRole(in),
 		clusterRoleBinding(in),
 		defaultServiceAccount(),
-		networkPolicy(in),
-		configMap(in),
 	}
+	if !in.Hosted() {
+		all = append(all, networkPolicy(in))
+	}
+	return append(all, configMap(in))
 }
 
 // Optional says whether obj is of a kind that a cluster may not serve, so that a
@@ -192,7 +200,7 @@ func networkPolicy(in Input) client.Object {
 
 func configMap(in Input) client.Object {
 	data := map[string]string{configKey: config(in)}
-	if ca := in.Agent.AdditionalCAData; len(ca) > 0 {
+	if ca := in.Agent.AdditionalCAData; len(ca) > 0 && !in.Hosted() {
 		data[additionalCAKey] = string(ca)
 	}
 	return &corev1.ConfigMap{

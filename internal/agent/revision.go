@@ -41,7 +41,12 @@ const revisionDigits = 32
 // something has to be written again. A change of these builders changes it too.
 func Revision(in Input) string {
 	in.ClusterNamespaceUID = ""
-	all := append(surroundings(in), Secret(in, ""), deployment(in))
+	all := append(surroundings(in), Secret(in, ""))
+	if in.Hosted() {
+		all = append(all, hostedDeployment(in, Hosting{}))
+	} else {
+		all = append(all, deployment(in))
+	}
 	contents := make([]any, 0, len(all))
 	for _, obj := range all {
 		contents = append(contents, must(ToUnstructured(obj)).Object)
@@ -55,7 +60,7 @@ func Revision(in Input) string {
 func Manifests(tokenDir string) string {
 	const some = "some"
 	one := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(1, resource.DecimalSI)}
-	return Revision(Input{
+	in := Input{
 		RegistrationID:   some,
 		FleetCluster:     types.NamespacedName{Namespace: some, Name: some},
 		ClusterNamespace: some,
@@ -78,7 +83,10 @@ func Manifests(tokenDir string) string {
 			Workers:                   fleetv1.AgentWorkers{BundleDeployment: 1, Drift: 1},
 			AdditionalCAData:          []byte(some),
 		},
-	})
+	}
+	here := Revision(in)
+	in.Agent.Placement = fleetv1.PlacementManagement
+	return hash([]string{here, Revision(in)})
 }
 
 // podRevision returns a hash of what the agent reads only when it starts, and what

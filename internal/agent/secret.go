@@ -116,9 +116,15 @@ func PullSecretNames(in Input) []string {
 // that PullSecrets made.
 func IsPullSecret(name string) bool { return strings.HasPrefix(name, pullSecretPrefix) }
 
+// pullSecretReferences names the copies, or the Secrets themselves where the pod runs
+// beside them.
 func pullSecretReferences(in Input) []corev1.LocalObjectReference {
+	names := PullSecretNames(in)
+	if in.Hosted() {
+		names = in.Agent.ImagePullSecrets
+	}
 	var references []corev1.LocalObjectReference
-	for _, name := range PullSecretNames(in) {
+	for _, name := range names {
 		references = append(references, corev1.LocalObjectReference{Name: name})
 	}
 	return references

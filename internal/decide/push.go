@@ -43,6 +43,9 @@ const (
 	NamespaceReplaced PushReason = "NamespaceReplaced"
 	// RevisionChanged means that the manifests differ from what was put in place.
 	RevisionChanged PushReason = "RevisionChanged"
+	// HostedMissing means that the agent runs on the management cluster, and that its
+	// Deployment there is gone.
+	HostedMissing PushReason = "HostedMissing"
 	// AccountReplaced means that the agent's service account was made anew, with which
 	// the agent's token ended.
 	AccountReplaced PushReason = "AccountReplaced"
@@ -82,6 +85,9 @@ type PushInput struct {
 	// AccountUID is the UID of the agent's service account; empty means that it is not
 	// known.
 	AccountUID types.UID
+	// HostedMissing tells whether the cache does not show the Deployment of an agent on the
+	// management cluster.
+	HostedMissing bool
 	// PullSecrets is the version of the pull secrets that the settings name; empty means
 	// that it is not known, or that they name none.
 	PullSecrets string
@@ -100,6 +106,7 @@ var pushChecks = []struct {
 	{NotDeployed, func(in PushInput) bool { return in.Status.Agent.Revision == "" }},
 	{NamespaceReplaced, func(in PushInput) bool { return in.Status.Agent.NamespaceUID != in.Status.NamespaceUID }},
 	{RevisionChanged, func(in PushInput) bool { return in.Status.Agent.Revision != in.Revision }},
+	{HostedMissing, func(in PushInput) bool { return in.HostedMissing && !in.Now.Before(in.hostedTime()) }},
 	{AccountReplaced, PushInput.accountReplaced},
 	{PullSecretsChanged, func(in PushInput) bool { return in.PullSecrets != "" && in.PullSecrets != in.Status.Agent.PullSecrets }},
 	{RotationAsked, func(in PushInput) bool { return in.rotationAsked() && !in.Now.Before(in.rotationTime()) }},
@@ -141,6 +148,9 @@ func NextPush(in PushInput) time.Time {
 	}
 	if in.ResyncInterval > 0 && in.resyncTime().Before(next) {
 		next = in.resyncTime()
+	}
+	if in.HostedMissing && in.hostedTime().Before(next) {
+		next = in.hostedTime()
 	}
 	if in.watchesHealth() && in.NextCheck.Before(next) {
 		next = in.NextCheck
@@ -195,6 +205,12 @@ func (in PushInput) resyncTime() time.Time {
 	seed := fmt.Sprintf("%s/%d", in.RegistrationID, pushed.Unix())
 	return pushed.Add(in.ResyncInterval + time.Duration((token.Spread(seed)-0.5)*0.2*float64(in.ResyncInterval)))
 }
+
+// hostedLag is how long the cache may not show a Deployment that was just made.
+const hostedLag = 5 * time.Second
+
+// hostedTime is when a Deployment that the cache does not show is believed to be gone.
+func (in PushInput) hostedTime() time.Time { return in.Status.Agent.PushedTime.Add(hostedLag) }
 
 // rotationTime is when the next request for a new token is heeded. Tenants may ask
 // as often as they like.

@@ -66,6 +66,9 @@ func (s fleetSettings) agent(policy fleetv1.AgentSettings, defaults AgentDefault
 	if policy.Network != fleetv1.NetworkPod && agent.Preset != fleetv1.PresetBootstrap {
 		agent.Network = policy.Network
 	}
+	if policy.Placement != fleetv1.PlacementWorkload {
+		agent.Placement = policy.Placement
+	}
 	return agent
 }
 

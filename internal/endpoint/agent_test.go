@@ -59,6 +59,7 @@ func allSettings() fleetv1.AgentSettings {
 		Workers:                   fleetv1.AgentWorkers{BundleDeployment: 7, Drift: 8},
 		AdditionalCA:              fleetv1.CASource{ConfigMap: fleetv1.KeyReference{Name: "extra"}},
 		Preset:                    fleetv1.PresetStandard,
+		Placement:                 fleetv1.PlacementWorkload,
 	}
 }
 
@@ -101,7 +102,7 @@ func TestEverySettingOfAPolicyReachesTheAgent(t *testing.T) {
 		t.Run(field.Name, func(t *testing.T) {
 			g := NewWithT(t)
 			all := allSettings()
-			all.Preset = fleetv1.PresetBootstrap
+			all.Preset, all.Placement = fleetv1.PresetBootstrap, fleetv1.PlacementManagement
 			one := fleetv1.AgentSettings{}
 			reflect.ValueOf(&one).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(all).FieldByIndex(field.Index))
 			g.Expect(one).NotTo(Equal(fleetv1.AgentSettings{}), "the field is new: set it in allSettings")
@@ -131,7 +132,7 @@ func TestEachSettingHasItsOwnSource(t *testing.T) {
 			want:   fleetv1.AgentSpec{Image: "default", ImagePullSecrets: []string{"policy"}},
 		},
 		"defaults that are named are no change": {
-			policy: fleetv1.AgentSettings{Network: fleetv1.NetworkPod, Preset: fleetv1.PresetStandard},
+			policy: fleetv1.AgentSettings{Network: fleetv1.NetworkPod, Preset: fleetv1.PresetStandard, Placement: fleetv1.PlacementWorkload},
 			want:   fleetv1.AgentSpec{Image: "default"},
 		},
 		"nor is the network that a preset has": {

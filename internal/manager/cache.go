@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -68,6 +69,7 @@ func cacheOptions(opts *Options) cache.Options {
 		&rbacv1.Role{}:                  {Label: ours, Namespaces: everywhere},
 		// One of each agent is in its cluster namespace.
 		&rbacv1.RoleBinding{}:    {Label: ours, Namespaces: everywhere},
+		&appsv1.Deployment{}:     {Label: ours, Namespaces: map[string]cache.Config{opts.ManagerNamespace: {}}},
 		&corev1.ServiceAccount{}: {Label: ours, Namespaces: map[string]cache.Config{opts.ManagerNamespace: {}}},
 		&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{
@@ -137,6 +139,7 @@ func newRESTMapper(restConfig *rest.Config, httpClient *http.Client) (meta.RESTM
 
 func cachedKinds() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)

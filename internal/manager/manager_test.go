@@ -34,6 +34,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/metrics"
 )
 
 // nowhere is an address at which nothing listens.
@@ -193,4 +194,29 @@ func TestOnlyRegistrationsOfTheWatchFilterAreCounted(t *testing.T) {
 
 	g.Expect(count("blue")).To(Equal(1))
 	g.Expect(count("")).To(Equal(3))
+}
+
+func TestOrphansAreCounted(t *testing.T) {
+	g := NewWithT(t)
+	named := func(name, id string, labels map[string]string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: labels, Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: id}}
+	}
+	account := func(name, id string) client.Object {
+		return &corev1.ServiceAccount{ObjectMeta: named(name, id, nil)}
+	}
+	scheme, err := newScheme()
+	g.Expect(err).NotTo(HaveOccurred())
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&fleetv1.FleetRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "registered"}, Spec: fleetv1.FleetRegistrationSpec{RegistrationID: "1"}},
+		&fleet.Cluster{ObjectMeta: named("orphan", "2", map[string]string{fleetv1.OrphanLabel: "true"})},
+		account("of-a-registration", "1"), account("of-an-orphan", "2"), account("of-nothing", "3"),
+	).Build()
+
+	found, err := countOrphans(reader, "")(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(found).To(Equal(metrics.Orphans{FleetClusters: 1, ServiceAccounts: 1}))
+
+	found, err = countOrphans(reader, "ns")(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(found).To(Equal(metrics.Orphans{FleetClusters: 1}), "others may have a registration that is not seen")
 }

@@ -20,6 +20,9 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -39,7 +42,7 @@ func startWork(ctx context.Context, mgr ctrl.Manager, opts *Options) error {
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 
-	collector := metrics.NewCollector(clock.RealClock{}, listRegistrations(mgr.GetCache(), opts.WatchFilter), countOrphans(mgr.GetCache()))
+	collector := metrics.NewCollector(clock.RealClock{}, listRegistrations(mgr.GetCache(), opts.WatchFilter), countOrphans(mgr.GetCache(), opts.Namespace))
 	if err := ctrlmetrics.Registry.Register(collector); err != nil {
 		// Clusters join all the same.
 		mgr.GetLogger().Error(err, "Failed to register the metrics of registrations")
@@ -65,13 +68,34 @@ func listRegistrations(cache client.Reader, watchFilter string) func(context.Con
 	}
 }
 
-// countOrphans counts the Fleet Clusters of the cache that are labelled as orphans.
-func countOrphans(cache client.Reader) func(context.Context) (int, error) {
-	return func(ctx context.Context) (int, error) {
-		list := &fleet.ClusterList{}
-		if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy, client.MatchingLabels{fleetv1.OrphanLabel: "true"}); err != nil {
-			return 0, fmt.Errorf("listing orphaned Fleet Clusters: %w", err)
+// countOrphans counts the Fleet Clusters of the cache that are labelled as orphans, and
+// the service accounts of which nothing else is left. A manager that sees only one
+// namespace cannot tell whose those are.
+func countOrphans(cache client.Reader, namespace string) func(context.Context) (metrics.Orphans, error) {
+	return func(ctx context.Context) (metrics.Orphans, error) {
+		clusters, registrations := &fleet.ClusterList{}, &fleetv1.FleetRegistrationList{}
+		accounts := &metav1.PartialObjectMetadataList{}
+		accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
+		for _, list := range []client.ObjectList{accounts, registrations, clusters} {
+			if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+				return metrics.Orphans{}, fmt.Errorf("looking for orphans: %w", err)
+			}
 		}
-		return len(list.Items), nil
+		found, used := metrics.Orphans{}, sets.New[string]()
+		for i := range clusters.Items {
+			if clusters.Items[i].Labels[fleetv1.OrphanLabel] == "true" {
+				found.FleetClusters++
+			}
+			used.Insert(clusters.Items[i].Annotations[fleetv1.RegistrationIDAnnotation])
+		}
+		for i := range registrations.Items {
+			used.Insert(registrations.Items[i].Spec.RegistrationID)
+		}
+		for i := range accounts.Items {
+			if namespace == "" && !used.Has(accounts.Items[i].Annotations[fleetv1.RegistrationIDAnnotation]) {
+				found.ServiceAccounts++
+			}
+		}
+		return found, nil
 	}
 }

@@ -48,15 +48,21 @@ var states = []string{stateDeleting, statePaused, stateReady, stateNotReady}
 type collector struct {
 	clock          clock.PassiveClock
 	list           func(context.Context) ([]fleetv1.FleetRegistration, error)
-	count          func(context.Context) (int, error)
+	count          func(context.Context) (Orphans, error)
 	registrations  *prometheus.Desc
 	earliestExpiry *prometheus.Desc
 	expiring       *prometheus.Desc
-	orphans        *prometheus.Desc
+	fleetClusters  *prometheus.Desc
+	accounts       *prometheus.Desc
+}
+
+// Orphans are numbers of objects whose FleetRegistration is gone.
+type Orphans struct {
+	FleetClusters, ServiceAccounts int
 }
 
 // NewCollector returns a collector of the number of registrations by state, of the
-// ends of their credentials, and of the number of orphaned Fleet Clusters. At each
+// ends of their credentials, and of the number of orphans. At each
 // scrape it calls registrations and orphans, which have five seconds together and
 // should read from a cache; what they return is only read. What one of them fails to
 // give is left out of that scrape, and the other metrics are served all the same. The
@@ -64,7 +70,7 @@ type collector struct {
 func NewCollector(
 	now clock.PassiveClock,
 	registrations func(context.Context) ([]fleetv1.FleetRegistration, error),
-	orphans func(context.Context) (int, error),
+	orphans func(context.Context) (Orphans, error),
 ) prometheus.Collector {
 	return &collector{
 		clock: now,
@@ -83,9 +89,13 @@ func NewCollector(
 			prometheus.BuildFQName(prefix, "", "credentials_expiring"),
 			"Number of FleetRegistrations whose agent's credential ends within six hours or has ended.",
 			nil, nil),
-		orphans: prometheus.NewDesc(
+		fleetClusters: prometheus.NewDesc(
 			prometheus.BuildFQName(prefix, "", "orphaned_fleet_clusters"),
 			"Number of Fleet Clusters that were made for a FleetRegistration which is gone.",
+			nil, nil),
+		accounts: prometheus.NewDesc(
+			prometheus.BuildFQName(prefix, "", "orphaned_service_accounts"),
+			"Number of agents' service accounts that have neither a FleetRegistration nor a Fleet Cluster.",
 			nil, nil),
 	}
 }
@@ -95,7 +105,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.registrations
 	ch <- c.earliestExpiry
 	ch <- c.expiring
-	ch <- c.orphans
+	ch <- c.fleetClusters
+	ch <- c.accounts
 }
 
 // Collect implements prometheus.Collector.
@@ -103,7 +114,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	if orphans, err := c.count(ctx); err == nil {
-		ch <- prometheus.MustNewConstMetric(c.orphans, prometheus.GaugeValue, float64(orphans))
+		ch <- prometheus.MustNewConstMetric(c.fleetClusters, prometheus.GaugeValue, float64(orphans.FleetClusters))
+		ch <- prometheus.MustNewConstMetric(c.accounts, prometheus.GaugeValue, float64(orphans.ServiceAccounts))
 	}
 	if registrations, err := c.list(ctx); err == nil {
 		c.collectRegistrations(ch, registrations)

@@ -49,9 +49,10 @@ func listOf(registrations ...fleetv1.FleetRegistration) func(context.Context) ([
 	return func(context.Context) ([]fleetv1.FleetRegistration, error) { return registrations, nil }
 }
 
-// orphans stands in for a management cluster with n orphaned Fleet Clusters.
-func orphans(n int) func(context.Context) (int, error) {
-	return func(context.Context) (int, error) { return n, nil }
+// orphans stands in for a management cluster with n orphaned Fleet Clusters, and one
+// more service account.
+func orphans(n int) func(context.Context) (Orphans, error) {
+	return func(context.Context) (Orphans, error) { return Orphans{FleetClusters: n, ServiceAccounts: n + 1}, nil }
 }
 
 // clockAt is a clock that stands.
@@ -87,6 +88,9 @@ capi_fleet_earliest_credential_expiry_timestamp_seconds 1.9e+09
 # HELP capi_fleet_orphaned_fleet_clusters Number of Fleet Clusters that were made for a FleetRegistration which is gone.
 # TYPE capi_fleet_orphaned_fleet_clusters gauge
 capi_fleet_orphaned_fleet_clusters 2
+# HELP capi_fleet_orphaned_service_accounts Number of agents' service accounts that have neither a FleetRegistration nor a Fleet Cluster.
+# TYPE capi_fleet_orphaned_service_accounts gauge
+capi_fleet_orphaned_service_accounts 3
 # HELP capi_fleet_registrations Number of FleetRegistrations by state: deleting, paused, ready or not_ready.
 # TYPE capi_fleet_registrations gauge
 capi_fleet_registrations{state="deleting"} 1
@@ -106,6 +110,9 @@ capi_fleet_credentials_expiring 0
 # HELP capi_fleet_orphaned_fleet_clusters Number of Fleet Clusters that were made for a FleetRegistration which is gone.
 # TYPE capi_fleet_orphaned_fleet_clusters gauge
 capi_fleet_orphaned_fleet_clusters 0
+# HELP capi_fleet_orphaned_service_accounts Number of agents' service accounts that have neither a FleetRegistration nor a Fleet Cluster.
+# TYPE capi_fleet_orphaned_service_accounts gauge
+capi_fleet_orphaned_service_accounts 1
 # HELP capi_fleet_registrations Number of FleetRegistrations by state: deleting, paused, ready or not_ready.
 # TYPE capi_fleet_registrations gauge
 capi_fleet_registrations{state="deleting"} 0
@@ -122,7 +129,7 @@ func TestFailingListLeavesTheScrapeIntact(t *testing.T) {
 	failing := errors.New("not cached yet")
 	registry.MustRegister(other, NewCollector(clockAt(time.Unix(1_900_000_000, 0)),
 		func(context.Context) ([]fleetv1.FleetRegistration, error) { return nil, failing },
-		func(context.Context) (int, error) { return 0, failing },
+		func(context.Context) (Orphans, error) { return Orphans{}, failing },
 	))
 
 	families, err := registry.Gather()
@@ -205,7 +212,7 @@ func TestNamesAndHelpTextsFollowTheConventionsOfPrometheus(t *testing.T) {
 	g.Expect(problems).To(BeEmpty())
 	families, err := registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(families).To(HaveLen(8))
+	g.Expect(families).To(HaveLen(9))
 }
 
 func TestMetricsAreInTheRegistryThatTheManagerServes(t *testing.T) {

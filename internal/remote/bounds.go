@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -120,6 +121,9 @@ func target(req *http.Request) (kind schema.GroupVersionKind, list bool) {
 		path = path[2:]
 	}
 	resource.Resource = path[0]
+	if len(path) == 3 && path[0] == "serviceaccounts" && path[2] == "token" {
+		return authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), false
+	}
 	kind, err := mapper.KindFor(resource)
 	if err != nil {
 		return schema.GroupVersionKind{}, false

@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -39,6 +40,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -55,6 +57,7 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		appsv1.AddToScheme,
+		authenticationv1.AddToScheme,
 		coordinationv1.AddToScheme,
 		corev1.AddToScheme,
 		networkingv1.AddToScheme,
@@ -99,6 +102,12 @@ type Client struct {
 	// InsecureTLS says that the kubeconfig turns off the check of the server's
 	// certificate.
 	InsecureTLS bool
+
+	// Server is the https URL of the API server, CAData the PEM bundle that signs its
+	// certificate and ServerName the name in that, as far as the kubeconfig says.
+	Server     string
+	CAData     []byte
+	ServerName string
 
 	close func()
 }
@@ -166,6 +175,9 @@ func (d *Dialer) Connect(kubeconfig []byte) (*Client, error) {
 	return &Client{
 		Client:      c,
 		InsecureTLS: access.config.Insecure,
+		Server:      access.server.String(),
+		CAData:      access.config.CAData,
+		ServerName:  access.config.ServerName,
 		close: func() {
 			base.CloseIdleConnections()
 			connections.close()
@@ -195,6 +207,17 @@ func (c *Client) SystemNamespaceUID(ctx context.Context) (types.UID, error) {
 		return "", notKubernetes("is not an answer of a Kubernetes API server")
 	}
 	return namespace.UID, nil
+}
+
+// RequestToken asks for a token of a service account. The API server may grant a shorter
+// life than was asked for.
+func (c *Client) RequestToken(ctx context.Context, key client.ObjectKey, lifetime time.Duration) (authenticationv1.TokenRequestStatus, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To(int64(lifetime / time.Second)),
+	}}
+	err := c.SubResource("token").Create(unlogged(ctx), account, request)
+	return request.Status, unwrapped(err)
 }
 
 // The methods below are those of the embedded client, with two changes. Client-go

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,6 +119,24 @@ func (d *Dialer) Probe(ctx context.Context, host string, port int32) error {
 	// Nothing was written, so there is nothing that a failing Close could lose.
 	_ = conn.Close()
 	return nil
+}
+
+// Resolve returns the addresses of a host, a name or an IP address without brackets,
+// leaving out those that are denied. The error is an *Error of reason ConnectionFailed or
+// AddressDenied; there is one where no address is left.
+func (d *Dialer) Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout())
+	defer cancel()
+	resolver := cmp.Or(d.resolver, net.DefaultResolver)
+	addresses, err := resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, dialError(ctx, err)
+	}
+	addresses = slices.DeleteFunc(addresses, d.Denied.contains)
+	if len(addresses) == 0 {
+		return nil, addressDenied()
+	}
+	return addresses, nil
 }
 
 // dialError is the *Error for err, which came up before there was a connection.

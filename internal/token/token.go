@@ -59,16 +59,23 @@ func (i *Issuer) Subject(name string) string {
 	return serviceaccount.MakeUsername(i.Namespace, name)
 }
 
-// Issue returns a new token of the service account name. A lifetime of zero means
-// 72 h; more than MaxLifetime means that. The token's expiry is what the API server
-// granted, which may be sooner. Errors are the API server's, wrapped.
-func (i *Issuer) Issue(ctx context.Context, name string, lifetime time.Duration) (Token, error) {
+// Lifetime returns the life to ask for where lifetime is wanted. Zero means 72 h; more
+// than MaxLifetime means that.
+func (i *Issuer) Lifetime(lifetime time.Duration) time.Duration {
 	if lifetime == 0 {
 		lifetime = defaultLifetime
 	}
 	if i.MaxLifetime > 0 {
 		lifetime = min(lifetime, i.MaxLifetime)
 	}
+	return lifetime
+}
+
+// Issue returns a new token of the service account name. A lifetime of zero means
+// 72 h; more than MaxLifetime means that. The token's expiry is what the API server
+// granted, which may be sooner. Errors are the API server's, wrapped.
+func (i *Issuer) Issue(ctx context.Context, name string, lifetime time.Duration) (Token, error) {
+	lifetime = i.Lifetime(lifetime)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(lifetime / time.Second)),

@@ -22,7 +22,9 @@ import (
 	"reflect"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,7 +126,16 @@ func (w *Writer) Ensure(ctx context.Context, r Registration, taken func(namespac
 
 // endTokens takes the agent's service account away, and with it every token. It returns
 // a *Refusal where the account is not ours: its tokens would live on.
+//
+// The kubelet would give a pod that runs a token of the next account. So an agent on the
+// management cluster has to stop first, for which a *Refusal waits.
 func (w *Writer) endTokens(ctx context.Context, r Registration) error {
+	switch _, stopped, err := w.StopHosted(ctx, r); {
+	case err != nil:
+		return err
+	case !stopped:
+		return &Refusal{fleetv1.WaitingForAgentToStopReason, "The cluster namespace is another one than before, and the agent on the management cluster has not stopped yet"}
+	}
 	account := r.serviceAccount(w.ManagerNamespace)
 	kept, err := w.delete(ctx, r, account)
 	if kept {
@@ -576,6 +587,12 @@ func kind(obj client.Object) string {
 		return "Role"
 	case *rbacv1.RoleBinding:
 		return "RoleBinding"
+	case *appsv1.Deployment:
+		return "Deployment"
+	case *networkingv1.NetworkPolicy:
+		return "NetworkPolicy"
+	case *corev1.Secret:
+		return "Secret"
 	case *fleet.ClusterGroup:
 		return "ClusterGroup"
 	case *fleet.BundleNamespaceMapping:

@@ -20,11 +20,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +66,9 @@ type api struct {
 func newAPI(t *testing.T, objects ...client.Object) *api {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, clusterv1.AddToScheme, fleet.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme, clusterv1.AddToScheme, fleet.AddToScheme,
+	} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
 	a := &api{}
@@ -922,7 +928,7 @@ func TestAFleetClusterThatNamesAStrangeNamespaceIsPutRightBeforeItIsDeleted(t *t
 			cluster := all[fleetCluster].(*fleet.Cluster)
 			cluster.Status.Namespace = "kube-system"
 			cluster.Finalizers = []string{"fleet.cattle.io/test"}
-			there := append(all[2:], cluster, kubeSystem())
+			there := slices.Concat(all[2:], []client.Object{cluster, kubeSystem()})
 			if !tt.gone {
 				there = append(there, all[namespace])
 			}

@@ -81,7 +81,7 @@ func demo(command *cobra.Command, dir string, programs programs, limit time.Dura
 	steps := newSteps(func() { close(joined) }, env.Registered, env.BundleDeployed)
 	lab, err := env.Start(ctx, env.Options{
 		Dir: dir, Log: out.printf, FirstHeartbeat: realFirstHeartbeat,
-		FleetController: programs.controller, FleetAgent: programs.agent,
+		FleetController: programs.controller, FleetAgent: programs.agent, Placement: programs.where(),
 		OnEvent: func(event env.Event) {
 			out.event(event)
 			if event.Cluster.Name == joining {

@@ -36,6 +36,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 )
 
@@ -74,17 +75,21 @@ func newCommand() *cobra.Command {
 	return root
 }
 
-// programs are the flags that put Fleet's own programs in place of the stand-ins.
-type programs struct{ controller, agent string }
+// programs are the flags that say which agents and controllers of Fleet run, and where.
+type programs struct{ controller, agent, placement string }
 
 func (p *programs) addFlags(command *cobra.Command) {
 	command.Flags().StringVar(&p.controller, "fleet-controller", "",
 		"Fleet's controller to run in place of the stand-in; FLEET_CRDS must name a file with Fleet's CRDs")
 	command.Flags().StringVar(&p.agent, "fleet-agent", "", "Fleet's agent to run in place of agentsim")
+	command.Flags().StringVar(&p.placement, "placement", "workload", "where agents run: workload or management")
 }
 
-// check finds a wrong path before anything is started.
+// check finds a wrong value before anything is started.
 func (p *programs) check() error {
+	if p.placement != "workload" && p.placement != "management" {
+		return fmt.Errorf("--placement: must be workload or management, is %q", p.placement)
+	}
 	for flag, path := range map[string]string{"--fleet-controller": p.controller, "--fleet-agent": p.agent} {
 		if path == "" {
 			continue
@@ -94,6 +99,14 @@ func (p *programs) check() error {
 		}
 	}
 	return nil
+}
+
+// where returns where agents run, for the lab.
+func (p *programs) where() fleetv1.AgentPlacement {
+	if p.placement == "management" {
+		return fleetv1.PlacementManagement
+	}
+	return ""
 }
 
 // printer prints lines with the time since the start.

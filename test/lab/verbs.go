@@ -43,6 +43,7 @@ const (
 func newUpCommand(dir *string) *cobra.Command {
 	var clusters int
 	var programs programs
+	var clusterAPI string
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Run a lab in the foreground, until Ctrl-C or the verb down",
@@ -54,15 +55,17 @@ func newUpCommand(dir *string) *cobra.Command {
 			if err := programs.check(); err != nil {
 				return err
 			}
-			return up(command, *dir, clusters, programs)
+			return up(command, *dir, clusters, programs, env.ClusterAPI(clusterAPI))
 		},
 	}
 	command.Flags().IntVar(&clusters, "clusters", 0, "number of labelled clusters to begin with: edge-1, edge-2 and so on")
+	command.Flags().StringVar(&clusterAPI, "capi", "", "controllers of Cluster API to run: "+
+		"core, over the lab's workload clusters, or in-memory, which makes the workload clusters and all about them itself")
 	programs.addFlags(command)
 	return command
 }
 
-func up(command *cobra.Command, dir string, clusters int, programs programs) (err error) {
+func up(command *cobra.Command, dir string, clusters int, programs programs, clusterAPI env.ClusterAPI) (err error) {
 	dir, err = absolute(dir)
 	if err != nil {
 		return err
@@ -74,6 +77,7 @@ func up(command *cobra.Command, dir string, clusters int, programs programs) (er
 	out := newPrinter(command)
 	lab, err := env.Start(ctx, env.Options{
 		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: programs.controller, FleetAgent: programs.agent,
+		ClusterAPI: clusterAPI, Placement: programs.where(),
 	})
 	if err != nil {
 		return err

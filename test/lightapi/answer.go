@@ -75,6 +75,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 
 // answerResource answers, or returns the error to answer with.
 func (s *Server) answerResource(w http.ResponseWriter, r *http.Request, t target) error {
+	if t.subresource == "token" && t.GroupResource() == serviceAccounts && t.verb == "create" {
+		return s.requestToken(w, r, t)
+	}
 	if t.subresource != "" && t.subresource != "status" {
 		return apierrors.NewGenericServerResponse(http.StatusNotFound, t.verb, t.GroupResource(), t.name, "", 0, true)
 	}

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -347,4 +348,34 @@ func TestHundredsOfServersAreCheap(t *testing.T) {
 		g.Expect(answer.StatusCode).To(Equal(http.StatusOK))
 		g.Expect(answer.Body.Close()).To(Succeed())
 	}
+}
+
+func TestATokenOfAServiceAccountLetsItIn(t *testing.T) {
+	g := NewWithT(t)
+	server := newServer(t, Options{})
+	admin := clientset(t, server)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))}}
+	_, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "agent", request, metav1.CreateOptions{})
+	g.Expect(err).To(Satisfy(apierrors.IsNotFound))
+
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "agent"}}
+	_, err = admin.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	issued, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "agent", request, metav1.CreateOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(issued.Status.ExpirationTimestamp.Time).To(BeTemporally("~", time.Now().Add(10*time.Minute), time.Minute))
+
+	config := server.Config()
+	config.BearerToken = issued.Status.Token
+	agent, err := kubernetes.NewForConfig(config)
+	g.Expect(err).NotTo(HaveOccurred())
+	list := func() error {
+		_, err := agent.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	g.Expect(list()).To(Succeed())
+	requests := server.Requests()
+	g.Expect(requests[len(requests)-1].User).To(Equal("system:serviceaccount:default:agent"))
+	server.RevokeToken(issued.Status.Token)
+	g.Expect(list()).To(Satisfy(apierrors.IsUnauthorized))
 }

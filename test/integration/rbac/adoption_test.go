@@ -71,4 +71,8 @@ func adoption(t *testing.T) {
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	g.Expect(lab.Client.Delete(ctx, bundle)).To(Succeed())
 	suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionTrue, fleetv1.FleetClusterCreatedReason)
+
+	// When it opts out, what its policy says then counts.
+	setLabel(g, ctx, w, "false")
+	suite.EventuallyGone(t, lab, w)
 }

@@ -92,6 +92,7 @@ func TestManagerHasTheRightsThatItUsesAndNoOthers(t *testing.T) {
 	classOfAnotherNamespace(t)
 	releasesWithoutBundles(t)
 	adoption(t)
+	hosted(t)
 	scrape(t, diagnostics)
 	remove(t, leaving) // Its Cluster is being deleted for a while,
 	remove(t, beside)  // and that of this one is gone at once.
@@ -120,8 +121,13 @@ func TestManagerHasTheRightsThatItUsesAndNoOthers(t *testing.T) {
 		})
 	}
 
+	g.Expect(permissions).To(ContainElements(hostedCreations))
+	for _, p := range hostedCreations {
+		t.Run("without "+p.String(), func(t *testing.T) { withoutCreating(t, log, p) })
+	}
+
 	for _, p := range unused(permissions, log.all) {
-		if !slices.Contains(onlyAdmissionReads, p) {
+		if !slices.Contains(onlyAdmissionReads, p) && !slices.Contains(hostedCreations, p) {
 			t.Errorf("the manager has a right that it does not use: %s", p)
 		}
 	}

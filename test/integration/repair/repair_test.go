@@ -123,6 +123,8 @@ func TestADeletedClusterNamespaceComesBack(t *testing.T) {
 	suite.EventuallyReady(t, lab, r.Workload)
 	g.Expect(placing(r.writes(t, mark))).To(Equal([]string{
 		"create namespaces /" + r.clusterNamespace,
+		"delete serviceaccounts capi-fleet-system/" + r.clusterNamespace,
+		"create serviceaccounts capi-fleet-system/" + r.clusterNamespace,
 		"create rolebindings " + r.clusterNamespace + "/capi-fleet-agent",
 	}))
 }
@@ -150,6 +152,8 @@ func TestAFleetClusterDeletedByHandIsRegisteredAgainOnce(t *testing.T) {
 	once := []string{
 		"create clusters.fleet.cattle.io " + namespace + "/deleted",
 		"create namespaces /" + r.clusterNamespace,
+		"delete serviceaccounts capi-fleet-system/" + r.clusterNamespace,
+		"create serviceaccounts capi-fleet-system/" + r.clusterNamespace,
 		"create rolebindings " + r.clusterNamespace + "/capi-fleet-agent",
 		"patch clusters.fleet.cattle.io/status " + namespace + "/deleted",
 	}

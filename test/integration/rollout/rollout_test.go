@@ -62,9 +62,10 @@ func settingsChange(t *testing.T, workloads []*env.Workload) {
 	past := watchHistory(t)
 	configure(t, map[string]string{"agentImage": image, "agentCheckinInterval": "16s"})
 
-	g.Eventually(func() []string { return withImage(t, image) }).
-		WithTimeout(rolloutPatience).WithPolling(suite.Poll).Should(HaveLen(clusters / 2))
+	g.Eventually(func() int { return len(withImage(t, image)) }).
+		WithTimeout(rolloutPatience).WithPolling(suite.Poll).Should(BeNumerically(">=", clusters/2))
 	g.Expect(lab.Manager().Kill()).To(Succeed())
+	g.Expect(len(withImage(t, image))).To(BeNumerically("<", clusters), "it was killed halfway")
 	g.Expect(lab.Manager().Start(t.Context())).To(Succeed())
 
 	status := eventuallyRolledOut(t, before.Revision, fleetv1.RolledOutReason)

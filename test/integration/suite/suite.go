@@ -47,14 +47,15 @@ const (
 	// Poll is the time between two looks.
 	Poll = 50 * time.Millisecond
 
-	packageTimeout = 20 * time.Minute
+	// startTimeout bounds the start of a lab, which may build all that it runs.
+	startTimeout = 40 * time.Minute
 )
 
 // Main starts a lab into *lab, runs the tests and returns the exit code. The
 // manager is built with the race detector.
 func Main(m *testing.M, lab **env.Lab, opts env.Options) (code int) {
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), packageTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	opts.Race = true
 	if testing.Verbose() {

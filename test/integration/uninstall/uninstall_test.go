@@ -28,6 +28,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -66,6 +67,7 @@ func TestClustersLiveOnWithoutCapiFleet(t *testing.T) {
 		g.Eventually(func(g Gomega) { before[w.Name] = deployed(g, ctx, w).UID }).
 			WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	}
+	registrationsGoAlone(t, manager, all)
 	g.Expect(manager.Stop()).To(Succeed())
 
 	t.Run("a dry run writes nothing", func(t *testing.T) { dryRunWritesNothing(t, kept, given) })
@@ -97,6 +99,53 @@ func TestClustersLiveOnWithoutCapiFleet(t *testing.T) {
 		g.Expect(names).To(ConsistOf(dark.Name, hostile.Name, foreign.Name, forgotten.Name))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	t.Run("the account ends with the Fleet Cluster", func(t *testing.T) { nothingIsLeftOf(t, kept) })
+}
+
+// registrationsGoAlone deletes the CRD while the manager still runs, as it does for some
+// time where all is deleted at once, and then makes it anew: a manager that is installed
+// again takes up what the first one left.
+func registrationsGoAlone(t *testing.T, manager *env.Manager, all []*env.Workload) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := t.Context()
+	registrations, clusters := map[string]*fleetv1.FleetRegistration{}, map[string]types.UID{}
+	for _, w := range all {
+		registrations[w.Name], clusters[w.Name] = registrationOf(g, ctx, w), fleetClusterOf(g, ctx, w).UID
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	key := client.ObjectKey{Name: "fleetregistrations." + fleetv1.GroupVersion.Group}
+	g.Expect(lab.Client.Get(ctx, key, crd)).To(Succeed())
+	again := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Labels: crd.Labels, Annotations: crd.Annotations}, Spec: crd.Spec,
+	}
+
+	g.Expect(lab.Client.Delete(ctx, crd)).To(Succeed())
+	g.Eventually(func() error { return lab.Client.Get(ctx, key, crd) }).
+		WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Satisfy(apierrors.IsNotFound), "no finalizer holds the CRD")
+	g.Expect(manager.Stop()).To(Succeed())
+	for _, w := range all {
+		cluster := fleetClusterOf(g, ctx, w)
+		g.Expect(cluster.UID).To(Equal(clusters[w.Name]))
+		g.Expect(cluster.DeletionTimestamp.IsZero()).To(BeTrue(), "Fleet Cluster %s", w.Name)
+	}
+
+	g.Expect(lab.Client.Create(ctx, again)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		g.Expect(lab.Client.Get(ctx, key, crd)).To(Succeed())
+		g.Expect(crd.Status.Conditions).To(ContainElement(And(
+			HaveField("Type", apiextensionsv1.Established), HaveField("Status", apiextensionsv1.ConditionTrue))))
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+	g.Expect(manager.Start(ctx)).To(Succeed())
+	for _, w := range all {
+		registration := suite.EventuallyReady(t, lab, w)
+		g.Expect(registration.UID).NotTo(Equal(registrations[w.Name].UID))
+		g.Expect(registration.Spec.RegistrationID).To(Equal(registrations[w.Name].Spec.RegistrationID))
+		g.Expect(registration.Status.Credential.ExpirationTime).To(Equal(registrations[w.Name].Status.Credential.ExpirationTime), "its agent's token was found again")
+		g.Expect(fleetClusterOf(g, ctx, w).UID).To(Equal(clusters[w.Name]))
+		for _, report := range w.AgentReports() {
+			g.Expect(report.Uninstalled).To(BeEmpty(), "agent of %s", w.Name)
+		}
+	}
 }
 
 func dryRunWritesNothing(t *testing.T, kept, given *env.Workload) {

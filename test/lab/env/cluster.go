@@ -108,14 +108,20 @@ type workloadAPI interface {
 	endpoint() clusterv1.APIEndpoint
 	kubeconfig() []byte
 	config() *rest.Config
+	// probePath is answered with 200 as soon as the API server serves its admin.
+	probePath() string
 }
 
 // AddCluster makes a Cluster and its workload cluster in the order that Cluster API
 // does it: the Cluster with its address, the kubeconfig Secret, then the API server. It
-// returns once that answers, or at once with StartLater.
+// returns once that answers, or at once with StartLater. With ClusterAPIInMemory, Cluster
+// API does all but the first.
 func (l *Lab) AddCluster(ctx context.Context, name string, opts ClusterOptions) (*Workload, error) {
 	if opts.Namespace == "" {
 		opts.Namespace = metav1.NamespaceDefault
+	}
+	if l.opts.ClusterAPI == ClusterAPIInMemory {
+		return l.provision(ctx, name, opts)
 	}
 	if opts.InitializedAfter == 0 {
 		opts.InitializedAfter = initializedAfter
@@ -209,34 +215,79 @@ func (w *Workload) create(ctx context.Context) error {
 	if w.Client, err = client.NewWithWatch(w.Config(), client.Options{Scheme: Scheme()}); err != nil {
 		return err
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
-	if err := w.lab.Client.Create(ctx, namespace, fieldOwner); client.IgnoreAlreadyExists(err) != nil {
-		return fmt.Errorf("creating namespace %s: %w", w.Namespace, err)
+	if err := w.lab.createNamespace(ctx, w.Namespace); err != nil {
+		return err
 	}
 	cluster := &clusterv1.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: w.api.endpoint()},
 	}
-	maps.Copy(cluster.Labels, w.opts.Labels)
-	if w.opts.Register {
-		cluster.Labels[fleetv1.RegisterLabel] = "true"
-	}
-	if w.opts.Modify != nil {
-		w.opts.Modify(cluster)
+	w.opts.adapt(cluster)
+	if w.lab.opts.ClusterAPI == ClusterAPICore {
+		if err := w.refer(ctx, cluster); err != nil {
+			return err
+		}
 	}
 	if err := w.lab.Client.Create(ctx, cluster, fieldOwner); err != nil {
 		return fmt.Errorf("creating the Cluster: %w", err)
 	}
-	if err := w.patchStatus(ctx, func(status *clusterv1.ClusterStatus) {
-		status.Initialization.InfrastructureProvisioned = ptr.To(true)
-		status.SetTypedPhase(clusterv1.ClusterPhaseProvisioned)
-	}); err != nil {
+	if err := w.setProvisioned(ctx); err != nil {
 		return err
 	}
 	if w.opts.NoKubeconfig {
 		return nil
 	}
 	return w.WriteKubeconfig(ctx, w.Kubeconfig())
+}
+
+// setProvisioned says that the infrastructure is there.
+func (w *Workload) setProvisioned(ctx context.Context) error {
+	if w.lab.opts.ClusterAPI == ClusterAPICore {
+		return w.tellCore(ctx, labClusterKind, "provisioned")
+	}
+	return w.patchStatus(ctx, func(status *clusterv1.ClusterStatus) {
+		status.Initialization.InfrastructureProvisioned = ptr.To(true)
+		status.SetTypedPhase(clusterv1.ClusterPhaseProvisioned)
+	})
+}
+
+// setInitialized says that the control plane has worked once.
+func (w *Workload) setInitialized(ctx context.Context) error {
+	if w.lab.opts.ClusterAPI == ClusterAPICore {
+		return w.tellCore(ctx, labControlPlaneKind, "controlPlaneInitialized")
+	}
+	return w.patchStatus(ctx, func(status *clusterv1.ClusterStatus) {
+		status.Initialization.ControlPlaneInitialized = ptr.To(true)
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type:   clusterv1.ClusterControlPlaneInitializedCondition,
+			Status: metav1.ConditionTrue,
+			Reason: clusterv1.ClusterControlPlaneInitializedReason,
+		})
+	})
+}
+
+// createNamespace makes a namespace on the management cluster where it is missing.
+func (l *Lab) createNamespace(ctx context.Context, name string) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := l.Client.Create(ctx, namespace, fieldOwner); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// adapt gives a Cluster what the options ask for.
+func (o *ClusterOptions) adapt(cluster *clusterv1.Cluster) {
+	if cluster.Labels == nil {
+		cluster.Labels = map[string]string{}
+	}
+	delete(cluster.Labels, fleetv1.RegisterLabel) // a template's own
+	maps.Copy(cluster.Labels, o.Labels)
+	if o.Register {
+		cluster.Labels[fleetv1.RegisterLabel] = "true"
+	}
+	if o.Modify != nil {
+		o.Modify(cluster)
+	}
 }
 
 // patchStatus changes the Cluster's status. A Cluster that is gone is no error.
@@ -308,7 +359,7 @@ func (w *Workload) startFirst(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() {
 		for probeCtx.Err() == nil {
-			if _, err := get(probeCtx, probe, w.Config().Host+"/version"); err == nil {
+			if _, err := get(probeCtx, probe, w.Config().Host+w.api.probePath()); err == nil {
 				w.lab.timeline.record(w.Key(), APIAnswers)
 				return
 			}
@@ -337,15 +388,7 @@ func (w *Workload) initialize() {
 	if w.ctx.Err() != nil {
 		return
 	}
-	err := w.patchStatus(w.ctx, func(status *clusterv1.ClusterStatus) {
-		status.Initialization.ControlPlaneInitialized = ptr.To(true)
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type:   clusterv1.ClusterControlPlaneInitializedCondition,
-			Status: metav1.ConditionTrue,
-			Reason: clusterv1.ClusterControlPlaneInitializedReason,
-		})
-	})
-	if err != nil && w.ctx.Err() == nil {
+	if err := w.setInitialized(w.ctx); err != nil && w.ctx.Err() == nil {
 		w.report(err)
 	}
 }
@@ -469,6 +512,7 @@ func (a realAPI) stop() error                     { return a.plane.Stop() }
 func (a realAPI) close() error                    { return a.plane.Close() }
 func (a realAPI) kubeconfig() []byte              { return a.plane.AdminKubeconfig() }
 func (a realAPI) config() *rest.Config            { return a.plane.AdminConfig() }
+func (a realAPI) probePath() string               { return "/version" }
 func (a realAPI) endpoint() clusterv1.APIEndpoint {
 	return clusterv1.APIEndpoint{Host: a.plane.Host(), Port: int32(a.plane.Port())}
 }
@@ -480,6 +524,7 @@ func (a lightAPI) start(context.Context) error { return a.server.Start() }
 func (a lightAPI) stop() error                 { return a.server.Stop() }
 func (a lightAPI) kubeconfig() []byte          { return a.server.Kubeconfig() }
 func (a lightAPI) config() *rest.Config        { return a.server.Config() }
+func (a lightAPI) probePath() string           { return "/version" }
 func (a lightAPI) close() error {
 	a.server.Close()
 	return nil

@@ -25,6 +25,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -101,16 +102,17 @@ func fleetCRDs(file string) ([]*apiextensionsv1.CustomResourceDefinition, error)
 
 func minimalFleetCRDs() []*apiextensionsv1.CustomResourceDefinition {
 	return []*apiextensionsv1.CustomResourceDefinition{
-		minimalFleetCRD("Cluster", "clusters", apiextensionsv1.NamespaceScoped),
-		minimalFleetCRD("ClusterGroup", "clustergroups", apiextensionsv1.NamespaceScoped),
-		minimalFleetCRD("Bundle", "bundles", apiextensionsv1.NamespaceScoped),
-		minimalFleetCRD("BundleDeployment", "bundledeployments", apiextensionsv1.NamespaceScoped),
-		minimalFleetCRD("BundleNamespaceMapping", "bundlenamespacemappings", apiextensionsv1.NamespaceScoped),
-		minimalFleetCRD("Content", "contents", apiextensionsv1.ClusterScoped),
+		minimalCRD(fleet.GroupVersion, "Cluster", "clusters", apiextensionsv1.NamespaceScoped),
+		minimalCRD(fleet.GroupVersion, "ClusterGroup", "clustergroups", apiextensionsv1.NamespaceScoped),
+		minimalCRD(fleet.GroupVersion, "Bundle", "bundles", apiextensionsv1.NamespaceScoped),
+		minimalCRD(fleet.GroupVersion, "BundleDeployment", "bundledeployments", apiextensionsv1.NamespaceScoped),
+		minimalCRD(fleet.GroupVersion, "BundleNamespaceMapping", "bundlenamespacemappings", apiextensionsv1.NamespaceScoped),
+		minimalCRD(fleet.GroupVersion, "Content", "contents", apiextensionsv1.ClusterScoped),
 	}
 }
 
-func minimalFleetCRD(kind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
+// minimalCRD keeps whatever is written to the kind.
+func minimalCRD(version schema.GroupVersion, kind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
 	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
 	root := apiextensionsv1.JSONSchemaProps{
 		Type:                   "object",
@@ -120,13 +122,13 @@ func minimalFleetCRD(kind, plural string, scope apiextensionsv1.ResourceScope) *
 	singular := plural[:len(plural)-1]
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + fleet.GroupVersion.Group},
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + version.Group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: fleet.GroupVersion.Group,
+			Group: version.Group,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, ListKind: kind + "List", Plural: plural, Singular: singular},
 			Scope: scope,
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: fleet.GroupVersion.Version, Served: true, Storage: true,
+				Name: version.Version, Served: true, Storage: true,
 				Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &root},
 				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 			}},

@@ -51,8 +51,12 @@ const agentImage = "rancher/fleet-agent:v0.15.0"
 type object = unstructured.Unstructured
 
 // InstallClusterAPI installs the CRDs of Cluster API, where Options.NoClusterAPI left
-// them out, and returns once they are served.
+// them out, and the controllers that Options.ClusterAPI asks for. It returns once the CRDs
+// are served and the webhooks answer.
 func (l *Lab) InstallClusterAPI(ctx context.Context) error {
+	if l.opts.ClusterAPI != ClusterAPINone {
+		return l.startProviders(ctx)
+	}
 	moduleDir, err := goOutput(ctx, l.root, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	if err != nil {
 		return err
@@ -185,6 +189,16 @@ func (l *Lab) configureFleet(ctx context.Context) error {
 		return fmt.Errorf("creating Fleet's configuration: %w", err)
 	}
 	return nil
+}
+
+// Render returns the objects that a kustomization of the project's source makes. dir is
+// its folder below the source.
+func Render(ctx context.Context, dir string) ([]*unstructured.Unstructured, error) {
+	root, err := sourceRoot()
+	if err != nil {
+		return nil, err
+	}
+	return renderConfig(ctx, root, dir)
 }
 
 // renderConfig builds the kustomization in dir, with kubectl where there is one, else

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -245,7 +246,7 @@ func (k *kubelet) pend(ctx context.Context, deployment *appsv1.Deployment, templ
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}},
 		})
 	}
-	if err := k.client.Status().Update(ctx, pod); client.IgnoreNotFound(err) != nil {
+	if err := k.writeStatus(ctx, pod); err != nil {
 		return fmt.Errorf("writing the status of pod %s: %w", pod.Name, err)
 	}
 	return nil
@@ -311,16 +312,21 @@ func (k *kubelet) removePods(ctx context.Context, pods []corev1.Pod) error {
 func (k *kubelet) createPod(ctx context.Context, deployment *appsv1.Deployment, template string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: agentName + "-" + template + "-",
-			Namespace:    k.spec.Namespace,
-			Labels:       deployment.Spec.Template.Labels,
-			Annotations:  deployment.Spec.Template.Annotations,
+			// Not by the API server: Cluster API's in-memory one generates no names.
+			Name:        agentName + "-" + template + "-" + rand.String(5),
+			Namespace:   k.spec.Namespace,
+			Labels:      deployment.Spec.Template.Labels,
+			Annotations: deployment.Spec.Template.Annotations,
 		},
 		Spec: *deployment.Spec.Template.Spec.DeepCopy(),
 	}
 	pod.Spec.NodeName = "lab"
-	if err := controllerutil.SetControllerReference(deployment, pod, k.client.Scheme()); err != nil {
-		return nil, err
+	// Without UIDs there are no owners: the in-memory API server refuses to delete an object
+	// whose dependents went before it.
+	if deployment.UID != "" {
+		if err := controllerutil.SetControllerReference(deployment, pod, k.client.Scheme()); err != nil {
+			return nil, err
+		}
 	}
 	if err := k.client.Create(ctx, pod); err != nil {
 		return nil, fmt.Errorf("creating the agent's pod: %w", err)
@@ -421,7 +427,7 @@ func (k *kubelet) writePodStatus(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(before, &pod.Status) {
 		return nil
 	}
-	if err := k.client.Status().Update(ctx, pod); client.IgnoreNotFound(err) != nil {
+	if err := k.writeStatus(ctx, pod); err != nil {
 		return fmt.Errorf("writing the status of pod %s: %w", pod.Name, err)
 	}
 	return nil
@@ -453,10 +459,24 @@ func (k *kubelet) writeDeploymentStatus(ctx context.Context, deployment *appsv1.
 	if equality.Semantic.DeepEqual(before, status) {
 		return nil
 	}
-	if err := k.client.Status().Update(ctx, deployment); client.IgnoreNotFound(err) != nil {
+	if err := k.writeStatus(ctx, deployment); err != nil {
 		return fmt.Errorf("writing the status of Deployment %s: %w", deployment.Name, err)
 	}
 	return nil
+}
+
+// writeStatus writes the status of an object. One that is gone is no error.
+func (k *kubelet) writeStatus(ctx context.Context, o client.Object) error {
+	err := k.client.Status().Update(ctx, o)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	// Else it is Cluster API's in-memory API server, which has no status apart from the
+	// rest, and takes every update for a new generation.
+	if deployment, ok := o.(*appsv1.Deployment); ok {
+		deployment.Status.ObservedGeneration++
+	}
+	return client.IgnoreNotFound(k.client.Update(ctx, o))
 }
 
 func setCondition(status *appsv1.DeploymentStatus, kind appsv1.DeploymentConditionType, value corev1.ConditionStatus, yes, no string) {

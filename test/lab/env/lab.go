@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,6 +85,8 @@ type Options struct {
 	// something.
 	Race bool
 
+	// ClusterAPI says what of Cluster API runs.
+	ClusterAPI ClusterAPI
 	// NoClusterAPI leaves Cluster API's CRDs out, NoFleet those of Fleet.
 	// InstallClusterAPI and InstallFleet install them later.
 	NoClusterAPI, NoFleet bool
@@ -108,6 +111,10 @@ type Options struct {
 	// real agent takes 15.
 	FirstHeartbeat time.Duration
 
+	// Placement is where agents run, by a policy that takes all labelled Clusters. Empty
+	// means in the workload clusters, without a policy.
+	Placement fleetv1.AgentPlacement
+
 	// ConfigDir is the kustomization that is installed. Empty means config/default.
 	ConfigDir string
 }
@@ -126,6 +133,7 @@ type Lab struct {
 	root       string // of the source
 	lock       *os.File
 	assets     kube.Assets
+	providers  []kube.Provider
 	etcd       *kube.Etcd
 	management *kube.ControlPlane
 	timeline   *timeline
@@ -137,11 +145,14 @@ type Lab struct {
 	group  sync.WaitGroup
 
 	mu         sync.Mutex
-	processes  []*kube.Process // Fleet's controllers
+	processes  []*kube.Process // Fleet's controllers and Cluster API's
 	managers   []*Manager
 	workloads  []*Workload
 	closed     bool
 	closeError error
+
+	// freeInMemoryPorts gives back what takeInMemoryPorts took, nil for nothing.
+	freeInMemoryPorts func()
 }
 
 // Start starts a lab and returns once the management cluster is complete and the
@@ -169,6 +180,9 @@ func newLab(opts Options) (*Lab, error) {
 	}
 	if opts.FleetCRDs == "" {
 		opts.FleetCRDs = os.Getenv("FLEET_CRDS")
+	}
+	if _, err := opts.ClusterAPI.providerNames(); err != nil {
+		return nil, err
 	}
 	if opts.FleetController != "" && opts.FleetCRDs == "" {
 		return nil, errors.New("fleet's controller needs Fleet's own CRDs: name their file in FLEET_CRDS")
@@ -218,6 +232,7 @@ func (l *Lab) start(ctx context.Context) error {
 		config, err = renderConfig(groupCtx, l.root, l.opts.ConfigDir)
 		return err
 	})
+	group.Go(func() error { return l.findProviders(groupCtx) })
 	group.Go(func() error { return l.startManagement(groupCtx) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -226,7 +241,11 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := l.install(ctx, config); err != nil {
 		return fmt.Errorf("installing the APIs on the management cluster: %w", err)
 	}
+	if err := l.setPlacement(ctx); err != nil {
+		return err
+	}
 	l.group.Go(func() { l.timeline.run(l.ctx, l.Client) })
+	l.startHostedKubelet()
 	if err := l.startFleet(); err != nil {
 		return err
 	}
@@ -319,6 +338,9 @@ func (l *Lab) close() error {
 	}
 	for _, process := range l.processes {
 		errs = append(errs, process.Stop())
+	}
+	if l.freeInMemoryPorts != nil {
+		l.freeInMemoryPorts()
 	}
 	l.cancel()
 	var group errgroup.Group
@@ -413,7 +435,8 @@ func emptyDir(dir string) error {
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, fleetv1.AddToScheme, fleet.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme,
+		fleetv1.AddToScheme, fleet.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic(err) // two kinds of one name: a fault of the program

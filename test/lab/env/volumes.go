@@ -25,7 +25,9 @@ import (
 	"os"
 	"path/filepath"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -60,6 +62,9 @@ func (v *volumes) mount(ctx context.Context, c client.Client, namespace string, 
 		return nil
 	}
 	for _, mount := range pod.Containers[0].VolumeMounts {
+		if err := v.mountToken(ctx, c, namespace, pod, mount); err != nil {
+			return err
+		}
 		source := secretVolume(pod, mount.Name)
 		if source == nil {
 			continue
@@ -78,6 +83,43 @@ func (v *volumes) mount(ctx context.Context, c client.Client, namespace string, 
 		}
 		if err := v.write(target, secret, source.Items); err != nil {
 			return fmt.Errorf("mounting Secret %s at %s: %w", key, mount.MountPath, err)
+		}
+	}
+	return nil
+}
+
+// mountToken writes the token of the pod's service account where a projected volume names
+// one, once.
+func (v *volumes) mountToken(ctx context.Context, c client.Client, namespace string, pod *corev1.PodSpec, mount corev1.VolumeMount) error {
+	projection := tokenProjection(pod, mount.Name)
+	if projection == nil {
+		return nil
+	}
+	target, err := v.relative(mount.MountPath)
+	if err != nil || v.mounted[target] {
+		return err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod.ServiceAccountName}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: projection.ExpirationSeconds}}
+	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
+		return fmt.Errorf("requesting a token of service account %s: %w", account.Name, err)
+	}
+	v.mounted[target] = true
+	if err := v.root.MkdirAll(target, 0o700); err != nil {
+		return err
+	}
+	return v.replace(filepath.Join(target, projection.Path), []byte(request.Status.Token))
+}
+
+func tokenProjection(pod *corev1.PodSpec, name string) *corev1.ServiceAccountTokenProjection {
+	for _, volume := range pod.Volumes {
+		if volume.Name != name || volume.Projected == nil {
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.ServiceAccountToken != nil {
+				return source.ServiceAccountToken
+			}
 		}
 	}
 	return nil

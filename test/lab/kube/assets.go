@@ -147,7 +147,7 @@ func (f *assetFinder) fillCache(ctx context.Context, wanted []string) error {
 		f.tryDownload(ctx, staging, missing)
 	}
 	if toBuild := missingIn(staging, missing); len(toBuild) > 0 {
-		fmt.Fprintf(f.log, "building %s %s from source: takes some minutes, once\n", strings.Join(toBuild, ", "), Version)
+		fmt.Fprintf(f.log, "building %s %s from source: takes some minutes, once\n", strings.Join(toBuild, ", "), filepath.Base(f.cache))
 		if err := f.build(ctx, staging, toBuild); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func buildAssets(ctx context.Context, dir string, names []string) error {
 	for _, name := range names {
 		packages = append(packages, assetPackages[name])
 	}
-	if err := buildIn(ctx, "kubernetes", dir, versionFlag, packages...); err != nil {
+	if err := buildIn(ctx, filepath.Join("hack", "kubernetes"), dir+string(filepath.Separator), versionFlag, packages...); err != nil {
 		return err
 	}
 	if !slices.Contains(names, etcdName) {
@@ -218,14 +218,15 @@ func buildAssets(ctx context.Context, dir string, names []string) error {
 // do not know theirs.
 const versionFlag = "-X k8s.io/component-base/version.gitVersion=" + Version
 
-// buildIn builds packages of a module below hack into dir.
-func buildIn(ctx context.Context, module, dir, linkerFlags string, packages ...string) error {
+// buildIn builds packages that a module of this repository requires. output is a file for
+// one package, or a folder that ends in a separator.
+func buildIn(ctx context.Context, module, output, linkerFlags string, packages ...string) error {
 	root, err := repositoryRoot()
 	if err != nil {
 		return err
 	}
-	args := append([]string{"build", "-trimpath", "-ldflags=-s -w " + linkerFlags, "-o", dir + string(filepath.Separator)}, packages...)
-	_, err = runGo(ctx, filepath.Join(root, "hack", module), args...)
+	args := append([]string{"build", "-trimpath", "-ldflags=-s -w " + linkerFlags, "-o", output}, packages...)
+	_, err = runGo(ctx, filepath.Join(root, module), args...)
 	return err
 }
 

@@ -35,6 +35,9 @@ const (
 	clusterctlName    = "clusterctl"
 	clusterctlPackage = "sigs.k8s.io/cluster-api/cmd/clusterctl"
 
+	// clusterAPIVersionFlag tells a binary of Cluster API its version, like a released one.
+	clusterAPIVersionFlag = "-X sigs.k8s.io/cluster-api/version.gitVersion=" + ClusterctlVersion
+
 	kubectlName    = "kubectl"
 	kubectlPackage = "k8s.io/kubernetes/cmd/kubectl"
 )
@@ -42,9 +45,8 @@ const (
 // FindClusterctl returns the path of Cluster API's clusterctl in the user's cache
 // folder, where it builds it the first time. Several programs may call it at once.
 func FindClusterctl(ctx context.Context) (string, error) {
-	return findTool(ctx, clusterctlName, ClusterctlVersion, "clusterctl", clusterctlPackage,
-		// Like a released one it knows its version.
-		"-X sigs.k8s.io/cluster-api/version.gitVersion="+ClusterctlVersion)
+	return findTool(ctx, clusterctlName, ClusterctlVersion, filepath.Join("hack", "clusterctl"), clusterctlPackage,
+		clusterAPIVersionFlag)
 }
 
 // FindKubectl returns the path of kubectl: that of the machine, else one in the user's
@@ -54,10 +56,10 @@ func FindKubectl(ctx context.Context) (string, error) {
 	if found, err := exec.LookPath(kubectlName); err == nil {
 		return found, nil
 	}
-	return findTool(ctx, kubectlName, Version, "kubernetes", kubectlPackage, versionFlag)
+	return findTool(ctx, kubectlName, Version, filepath.Join("hack", "kubernetes"), kubectlPackage, versionFlag)
 }
 
-// findTool finds or builds a package of a module below hack.
+// findTool finds or builds a package that a module of this repository requires.
 func findTool(ctx context.Context, name, version, module, pkg, linkerFlags string) (string, error) {
 	cacheRoot, err := os.UserCacheDir()
 	if err != nil {
@@ -67,7 +69,7 @@ func findTool(ctx context.Context, name, version, module, pkg, linkerFlags strin
 		cache: filepath.Join(cacheRoot, "capi-fleet", name, version),
 		log:   io.Discard,
 		build: func(ctx context.Context, dir string, _ []string) error {
-			return buildIn(ctx, module, dir, linkerFlags, pkg)
+			return buildIn(ctx, module, filepath.Join(dir, name), linkerFlags, pkg)
 		},
 	}
 	wanted := []string{name}

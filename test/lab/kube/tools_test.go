@@ -31,7 +31,7 @@ func TestClusterctlIsTheOneOfTheClusterAPIThatIsUsed(t *testing.T) {
 	g := NewWithT(t)
 	root, err := repositoryRoot()
 	g.Expect(err).NotTo(HaveOccurred())
-	for _, module := range []string{root, filepath.Join(root, "hack", "clusterctl")} {
+	for _, module := range []string{root, filepath.Join(root, "hack", "clusterctl"), filepath.Join(root, providerModule)} {
 		content, err := os.ReadFile(filepath.Join(module, "go.mod"))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(string(content)).To(ContainSubstring("\tsigs.k8s.io/cluster-api "+ClusterctlVersion), module)
@@ -39,6 +39,20 @@ func TestClusterctlIsTheOneOfTheClusterAPIThatIsUsed(t *testing.T) {
 	tools, err := os.ReadFile(filepath.Join(root, "hack", "clusterctl", "go.mod"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(tools)).To(ContainSubstring("tool " + clusterctlPackage + "\n"))
+}
+
+func TestProvidersAreTheToolsOfTheirModule(t *testing.T) {
+	g := NewWithT(t)
+	root, err := repositoryRoot()
+	g.Expect(err).NotTo(HaveOccurred())
+	module, err := os.ReadFile(filepath.Join(root, providerModule, "go.mod"))
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, pkg := range providerPackages {
+		g.Expect(string(module)).To(MatchRegexp(`(?s)tool \([^)]*\t%s\n`, regexp.QuoteMeta(pkg)))
+	}
+	// One release, all of it.
+	g.Expect(string(module)).To(ContainSubstring("\tsigs.k8s.io/cluster-api/test " + ClusterctlVersion))
+	g.Expect(string(module)).To(ContainSubstring("\tsigs.k8s.io/cluster-api/api " + ClusterctlVersion))
 }
 
 func TestKubectlIsBuiltFromTheModuleOfTheAPIServers(t *testing.T) {

@@ -1,0 +1,188 @@
+//go:build unix
+
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package clusterctl
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/capi-fleet/capi-fleet/test/integration/suite"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
+)
+
+// notHere are the blocks of the quick start that need what the lab lacks, each by what
+// it begins with.
+var notHere = []string{
+	"make docker-build",                    // Docker
+	"kubectl get clusters.fleet.cattle.io", // Fleet's kind GitRepo
+}
+
+func TestQuickStartWorksAsItIsWritten(t *testing.T) {
+	g := NewWithT(t)
+	lab := startLab(t)
+	installCore(t, lab)
+	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Light: &lightapi.Options{}})
+	home := t.TempDir()
+	root := clone(t)
+
+	left := slices.Clone(notHere)
+	for _, block := range commandBlocks(t, "quick-start.md", "## On a management cluster") {
+		if at := slices.IndexFunc(left, func(begin string) bool { return strings.HasPrefix(block, begin) }); at >= 0 {
+			left = slices.Delete(left, at, at+1)
+			continue
+		}
+		runBlock(t, lab, root, home, block)
+		switch {
+		case strings.Contains(block, "clusterctl.yaml"):
+			knowCore(t, filepath.Join(home, ".config", "cluster-api", "clusterctl.yaml"))
+		case strings.HasPrefix(block, "clusterctl init"):
+			startManager(t, lab, "quick-start") // in place of a pod
+		}
+	}
+	g.Expect(left).To(BeEmpty(), "blocks that are not there any more")
+	suite.EventuallyReady(t, lab, w)
+}
+
+// startLab starts a management cluster without capi-fleet that ends with the test.
+func startLab(t *testing.T) *env.Lab {
+	t.Helper()
+	management, err := filepath.Abs(filepath.Join("testdata", "management"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab, err := env.Start(t.Context(), env.Options{Race: true, NoManager: true, CheckinInterval: time.Second, ConfigDir: management, Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return lab
+}
+
+// clone makes a folder that looks like a clone of the project, but takes what is written
+// there.
+func clone(t *testing.T) string {
+	t.Helper()
+	source, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, entry := range entries {
+		if entry.Name() == "out" || entry.Name() == ".git" {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(source, entry.Name()), filepath.Join(dir, entry.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// commandBlocks returns what a page says to type, in order, from a heading on.
+func commandBlocks(t *testing.T, page, heading string) []string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", filepath.FromSlash(page)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(content), heading+"\n")
+	if !found {
+		t.Fatalf("%s has no %q", page, heading)
+	}
+	var blocks []string
+	for _, match := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, match[1])
+	}
+	return blocks
+}
+
+// runBlock types a block into a shell whose kubectl and clusterctl are set up for the
+// management cluster.
+func runBlock(t *testing.T, lab *env.Lab, dir, home, block string) {
+	t.Helper()
+	var path []string
+	for _, find := range []func() (string, error){
+		func() (string, error) { return kube.FindKubectl(t.Context()) },
+		func() (string, error) { return kube.FindClusterctl(t.Context()) },
+	} {
+		tool, err := find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path = append(path, filepath.Dir(tool))
+	}
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", block)
+	command.Dir = dir
+	command.Env = append(withoutMake(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME=", "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
+		"KUBECONFIG="+lab.Management().AdminKubeconfigPath(),
+		"PATH="+strings.Join(append(path, os.Getenv("PATH")), string(os.PathListSeparator)))
+	output, err := command.CombinedOutput()
+	t.Logf("%s%s", block, output)
+	if err != nil {
+		t.Fatalf("%v: %s", err, block)
+	}
+}
+
+// installCore lets clusterctl know that Cluster API is there.
+func installCore(t *testing.T, lab *env.Lab) {
+	t.Helper()
+	mustClusterctl(t, lab, "init", "--core", "cluster-api:"+kube.ClusterctlVersion, "--bootstrap", "-", "--control-plane", "-")
+	// In this namespace clusterctl tries cert-manager out. While it goes, the next trial
+	// would fail.
+	trial := types.NamespacedName{Name: "cert-manager-test"}
+	NewWithT(t).Eventually(func() error {
+		return lab.Client.Get(t.Context(), trial, &corev1.Namespace{})
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Satisfy(apierrors.IsNotFound))
+}
+
+// knowCore tells clusterctl of a local repository for Cluster API's core too, which it
+// would look for on the Internet.
+func knowCore(t *testing.T, config string) {
+	t.Helper()
+	content, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := fmt.Sprintf("- name: cluster-api\n  type: CoreProvider\n  url: %s/cluster-api/%s/core-components.yaml\n", release.dir, kube.ClusterctlVersion)
+	if err := os.WriteFile(config, append(content, core...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,278 @@
+//go:build unix
+
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package clusterctl
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/test/integration/suite"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
+)
+
+const (
+	namespace = "fleet-of-one"
+	bundle    = "web"
+)
+
+// The cluster of an installation lives through all that clusterctl does to that.
+func TestClusterctlTakesAnInstallationFromBeginningToEnd(t *testing.T) {
+	g := NewWithT(t)
+	before := inventory(g, t.Context(), target)
+
+	initialize(t, source, firstVersion)
+	expectInstalled(t, source, firstVersion)
+	manager := startManager(t, source, "first")
+	w := join(t)
+	object := suite.EventuallyDeployed(t, w, bundle)
+	registration := suite.EventuallyReady(t, source, w)
+	g.Expect(manager.Stop()).To(Succeed())
+
+	upgrade(t)
+	startManager(t, source, "next")
+	g.Expect(suite.EventuallyReady(t, source, w).UID).To(Equal(registration.UID))
+	expectHeartbeats(t, w)
+	g.Expect(w.AgentStarts()).To(HaveLen(1), "an upgrade restarts no agent")
+	suite.ExpectKept(t, w, bundle, object)
+
+	initialize(t, target, nextVersion)
+	manager = startManager(t, target, "target")
+	move(t)
+	moved := suite.EventuallyReady(t, target, w)
+	g.Expect(moved.Spec.RegistrationID).To(Equal(registration.Spec.RegistrationID))
+	g.Expect(w.AgentStarts()).To(HaveLen(2))
+	suite.ExpectKept(t, w, bundle, object)
+	g.Expect(manager.Stop()).To(Succeed())
+
+	said := handBack(t, w)
+	remove(t)
+	expectLeft(t, w, before, said)
+	expectHeartbeats(t, w)
+	suite.ExpectKept(t, w, bundle, object)
+}
+
+func upgrade(t *testing.T) {
+	t.Helper()
+	plan := mustClusterctl(t, source, "upgrade", "plan")
+	NewWithT(t).Expect(plan).To(MatchRegexp(`addon-fleet\s+capi-fleet-system\s+AddonProvider\s+` + firstVersion + `\s+` + nextVersion))
+	mustClusterctl(t, source, "upgrade", "apply", "--addon", "fleet:"+nextVersion)
+	expectInstalled(t, source, nextVersion)
+}
+
+func move(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := t.Context()
+	g.Expect(target.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+	g.Expect(target.Client.Create(ctx, suite.Bundle(namespace, bundle))).To(Succeed())
+	g.Expect(target.Client.Create(ctx, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}})).To(Succeed())
+	mustClusterctl(t, source, "move", "--namespace", namespace, "--to-kubeconfig", target.Management().AdminKubeconfigPath())
+}
+
+// remove takes capi-fleet away from target as the page on uninstalling says.
+func remove(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := t.Context()
+	command := []string{"delete", "--addon", "fleet", "--include-crd", "--include-namespace", "--kubeconfig", target.Management().AdminKubeconfigPath()}
+	_, err := clusterctl(t, nil, command...)
+	g.Expect(err).To(MatchError(ContainSubstring("found existing objects")), "the registrations have to be deleted first")
+	g.Expect(target.Client.DeleteAllOf(ctx, &fleetv1.FleetRegistration{}, client.InNamespace(namespace))).To(Succeed())
+	g.Expect(target.Client.DeleteAllOf(ctx, &fleetv1.FleetRegistrationPolicy{})).To(Succeed())
+	_, err = clusterctl(t, nil, command...)
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
+// expectLeft waits until nothing of ours is on target but what was said to stay.
+func expectLeft(t *testing.T, w *env.Workload, before, said []string) {
+	t.Helper()
+	NewWithT(t).Eventually(func(g Gomega) {
+		unsaid := slices.DeleteFunc(inventory(g, t.Context(), target), func(name string) bool {
+			return slices.Contains(before, name) || slices.Contains(said, name) || isOfOthers(name, w)
+		})
+		g.Expect(unsaid).To(BeEmpty(), "said to stay: %q", said)
+		g.Expect(isInstalled(g, t, target)).To(BeFalse())
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
+// handBack leaves the agent a token and returns what is said to stay.
+func handBack(t *testing.T, w *env.Workload) []string {
+	t.Helper()
+	output, err := suite.Script(t, "prepare-uninstall.sh", target.Management().AdminKubeconfigPath(), "", "--mode", "token", "--yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, line := range regexp.MustCompile(`(?m)^  stays: (?:Fleet )?(\S+) (\S+)`).FindAllStringSubmatch(output, -1) {
+		said = append(said, line[1]+" "+line[2])
+	}
+	NewWithT(t).Expect(said).To(ContainElement("Cluster "+w.Key().String()), "%s", output)
+	return said
+}
+
+// isOfOthers says whether an object of target is one that a person, Kubernetes, Fleet
+// or clusterctl made while capi-fleet was there.
+func isOfOthers(name string, w *env.Workload) bool {
+	for _, made := range []string{
+		"Namespace " + namespace,
+		"Bundle " + namespace + "/" + bundle,
+		"Secret " + w.Key().String() + "-kubeconfig",
+		"Namespace capi-system",
+		"Provider capi-system/cluster-api",
+		"CustomResourceDefinition providers.clusterctl.cluster.x-k8s.io",
+		"APIService v1alpha3.clusterctl.cluster.x-k8s.io",
+	} {
+		if name == made {
+			return true
+		}
+	}
+	// The account and the bundle of certificates that each namespace is given, and
+	// what Fleet makes for its Clusters.
+	return strings.HasSuffix(name, "/default") || strings.HasSuffix(name, "/kube-root-ca.crt") ||
+		strings.HasPrefix(name, "BundleDeployment ") || strings.HasPrefix(name, "Content ")
+}
+
+func TestProviderIsGeneratedAsClusterctlDemands(t *testing.T) {
+	g := NewWithT(t)
+	output, err := clusterctl(t, []string{"FLEET_ADDON_LOG_LEVEL=4"}, "generate", "provider", "--addon", "fleet:"+firstVersion)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(output).NotTo(ContainSubstring("${"), "every variable has a default")
+	kinds := map[string]int{}
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(output), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if decoder.Decode(object) != nil {
+			break
+		}
+		kinds[object.GetKind()]++
+		g.Expect(object.GetLabels()).To(HaveKeyWithValue(clusterv1.ProviderNameLabel, "addon-fleet"), "%s %s", object.GetKind(), object.GetName())
+		switch object.GetKind() {
+		case "Deployment":
+			containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(containers).To(ConsistOf(And(
+				HaveKeyWithValue("name", "manager"),
+				HaveKeyWithValue("image", image+":"+firstVersion),
+				HaveKeyWithValue("args", ContainElements("--v=4", "--fleet-namespace=cattle-fleet-system")),
+			)))
+		case "CustomResourceDefinition", "Namespace":
+		default:
+			if object.GetNamespace() == "" {
+				g.Expect(object.GetName()).To(HavePrefix(env.ManagerNamespace+"-"), "clusterctl deletes no other %s", object.GetKind())
+			}
+		}
+	}
+	g.Expect(kinds).To(And(HaveKeyWithValue("Namespace", 1), HaveKeyWithValue("Deployment", 1), HaveKeyWithValue("CustomResourceDefinition", 2)))
+}
+
+func TestVariablesAreDocumented(t *testing.T) {
+	g := NewWithT(t)
+	output, err := clusterctl(t, nil, "generate", "provider", "--addon", "fleet:"+firstVersion, "--describe")
+	g.Expect(err).NotTo(HaveOccurred())
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "flags.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	var documented []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		documented = append(documented, row[1])
+	}
+	_, variables, found := strings.Cut(output, "Variables:")
+	g.Expect(found).To(BeTrue(), "%s", output)
+	variables, _, _ = strings.Cut(variables, "Images:")
+	g.Expect(strings.Fields(strings.ReplaceAll(variables, "-", " "))).To(ConsistOf(documented))
+	for _, name := range documented {
+		g.Expect(name).To(HavePrefix("FLEET_ADDON_"))
+	}
+}
+
+// expectInstalled fails unless clusterctl knows the version, and the kinds are such that
+// it moves them.
+func expectInstalled(t *testing.T, lab *env.Lab, version string) {
+	t.Helper()
+	g := NewWithT(t)
+	provider := &unstructured.Unstructured{}
+	provider.SetAPIVersion("clusterctl.cluster.x-k8s.io/v1alpha3")
+	provider.SetKind("Provider")
+	g.Expect(lab.Client.Get(t.Context(), client.ObjectKey{Namespace: env.ManagerNamespace, Name: "addon-fleet"}, provider)).To(Succeed())
+	g.Expect(provider.Object).To(And(HaveKeyWithValue("version", version), HaveKeyWithValue("type", "AddonProvider")))
+	deployment := &appsv1.Deployment{}
+	g.Expect(lab.Client.Get(t.Context(), client.ObjectKey{Namespace: env.ManagerNamespace, Name: "capi-fleet-manager"}, deployment)).To(Succeed())
+	g.Expect(deployment.Spec.Template.Spec.Containers[0].Image).To(Equal(image + ":" + version))
+	g.Expect(isInstalled(g, t, lab)).To(BeTrue())
+}
+
+func isInstalled(g Gomega, t *testing.T, lab *env.Lab) bool {
+	t.Helper()
+	crds := &metav1.PartialObjectMetadataList{}
+	crds.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
+	g.Expect(lab.Client.List(t.Context(), crds, client.MatchingLabels{clusterv1.ProviderNameLabel: "addon-fleet"}, client.HasLabels{"clusterctl.cluster.x-k8s.io"})).To(Succeed())
+	return len(crds.Items) == 2
+}
+
+// join adds a cluster to source that clusterctl would move, with a bundle for it.
+func join(t *testing.T) *env.Workload {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := t.Context()
+	w := suite.AddCluster(t, source, "edge", env.ClusterOptions{Namespace: namespace, Register: true, Light: &lightapi.Options{}, InitializedAfter: -1})
+	cluster := &clusterv1.Cluster{}
+	g.Expect(source.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
+	before := cluster.DeepCopy()
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{
+		Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.ClusterControlPlaneInitializedReason,
+	})
+	g.Expect(source.Client.Status().Patch(ctx, cluster, client.MergeFrom(before))).To(Succeed())
+	g.Expect(source.Client.Create(ctx, suite.Bundle(namespace, bundle))).To(Succeed())
+	return w
+}
+
+// expectHeartbeats waits for two heartbeats of the cluster's agent from now on.
+func expectHeartbeats(t *testing.T, w *env.Workload) {
+	t.Helper()
+	sent := heartbeats(w)
+	NewWithT(t).Eventually(func() int { return heartbeats(w) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).
+		Should(BeNumerically(">=", sent+2))
+}
+
+func heartbeats(w *env.Workload) int {
+	total := 0
+	for _, report := range w.AgentReports() {
+		total += report.Heartbeats
+	}
+	return total
+}
