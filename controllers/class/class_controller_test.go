@@ -234,6 +234,10 @@ func TestAMappingIsForAllClassesOfItsNamespace(t *testing.T) {
 	e.reconcile(t, inClasses)
 	g.Expect(e.writes).To(Equal([]string{"delete *fleet.ClusterGroup team-a/edge.classes"}))
 
+	e.remove(t, b[2])
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty(), "b is registered, though it has no Fleet Cluster yet")
+
 	mapping := &fleet.BundleNamespaceMapping{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: team}}
 	g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(mapping), mapping)).To(Succeed())
 	e.remove(t, mapping)

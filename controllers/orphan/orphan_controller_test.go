@@ -248,6 +248,19 @@ func TestWhatIsNoOrphanIsLeftAlone(t *testing.T) {
 	}
 }
 
+// With its cache the manager of one namespace knows no registrations of others.
+func TestAManagerOfOneNamespaceReportsNothingInOthers(t *testing.T) {
+	g := NewWithT(t)
+	e := newEnv(t, fleetCluster(), namespace(id))
+	e.Namespace = "another"
+	e.settle(t)
+	g.Expect(e.writes).To(BeEmpty())
+	e.Namespace = key.Namespace
+	e.settle(t)
+	cluster, _ := e.labels(t)
+	g.Expect(cluster).To(BeTrue())
+}
+
 func TestTheRegistrationOfAnotherFleetClusterDoesNotCount(t *testing.T) {
 	for name, change := range map[string]func(*fleetv1.FleetRegistration){
 		"another Fleet Cluster": func(reg *fleetv1.FleetRegistration) { reg.Spec.FleetCluster.Name = "edge-2" },
@@ -292,6 +305,9 @@ func TestACacheThatIsBehindReportsNothing(t *testing.T) {
 		"the registration is there": {fleetCluster(), registration()},
 		"the registration is going": {fleetCluster(), registration(func(reg *fleetv1.FleetRegistration) {
 			reg.DeletionTimestamp, reg.Finalizers = &metav1.Time{Time: time.Unix(1_900_000_000, 0)}, []string{"a/b"}
+		})},
+		"the registration is in another namespace": {fleetCluster(), registration(func(reg *fleetv1.FleetRegistration) {
+			reg.Namespace = "another"
 		})},
 		"the Fleet Cluster is gone":   nil,
 		"the Fleet Cluster is anew":   {fleetCluster(func(c *fleet.Cluster) { c.UID = "another" })},

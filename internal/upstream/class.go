@@ -196,7 +196,7 @@ func sameSelectors(live, want client.Object) bool {
 		return equality.Semantic.DeepEqual(live.(*fleet.ClusterGroup).Spec.Selector, want.Spec.Selector)
 	case *fleet.BundleNamespaceMapping:
 		live := live.(*fleet.BundleNamespaceMapping)
-		return live.BundleSelector != nil && equality.Semantic.DeepEqual(live.BundleSelector, want.BundleSelector) &&
+		return equality.Semantic.DeepEqual(live.BundleSelector, want.BundleSelector) &&
 			equality.Semantic.DeepEqual(live.NamespaceSelector, want.NamespaceSelector)
 	}
 	return false
