@@ -181,7 +181,7 @@ func TestAClusterIsLeftToWhoManagesIt(t *testing.T) {
 
 	patch(g, ctx, &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}, `{"metadata":{"ownerReferences":null}}`)
 	// It would be looked at again within half a minute.
-	patch(g, ctx, owner, `{"metadata":{"labels":{"look":"again"}}}`)
+	patch(g, ctx, owner, `{"metadata":{"annotations":{"look":"again"}}}`)
 	b.expectAdopted(t, start)
 }
 

@@ -94,7 +94,7 @@ func TestTenantCannotChangeSpecOrStatusOfARegistration(t *testing.T) {
 		To(Succeed(), "metadata stays theirs, so that they can pause")
 }
 
-func TestTenantsLabelsAndAnnotationsReachNoFleetCluster(t *testing.T) {
+func TestTenantsMarksAndAnnotationsReachNoFleetCluster(t *testing.T) {
 	g := NewWithT(t)
 	hostile := map[string]string{
 		"fleet.cattle.io/cluster-management": "theirs", "management.cattle.io/cluster-name": "x",
@@ -109,10 +109,11 @@ func TestTenantsLabelsAndAnnotationsReachNoFleetCluster(t *testing.T) {
 
 	cluster := &fleet.Cluster{}
 	g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
-	g.Expect(cluster.Labels).To(Equal(map[string]string{fleet.ClusterManagementLabel: "capi-fleet"}))
+	g.Expect(cluster.Labels).To(Equal(map[string]string{fleet.ClusterManagementLabel: "capi-fleet", "env": "production"}))
 	g.Expect(cluster.Annotations).To(Equal(map[string]string{
 		fleetv1.RegistrationIDAnnotation: registration.Spec.RegistrationID,
 		fleetv1.ClusterUIDAnnotation:     string(registration.OwnerReferences[0].UID),
+		fleetv1.PropagatedAnnotation:     `{"labels":["env"]}`,
 	}))
 }
 
