@@ -382,17 +382,25 @@ func (r *Reconciler) stopHosted(ctx context.Context, s *scope, what fleetv1.Agen
 	return true, true, nil
 }
 
-// park stops the hosted agent of a registration that is gone. That it is gone is believed
-// only when the API server says so.
+// park stops the hosted agents of a registration that is gone. That it is gone is believed
+// only when the API server says so, which is not asked where there is nothing to stop.
 func (r *Reconciler) park(ctx context.Context, key types.NamespacedName) error {
-	err := r.APIReader.Get(ctx, key, &fleetv1.FleetRegistration{})
+	names, err := r.Upstream.HostedOf(ctx, key)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	err = r.APIReader.Get(ctx, key, &fleetv1.FleetRegistration{})
 	if err == nil {
 		return nil
 	}
 	if !clusterGone(err) {
 		return fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
-	return r.Upstream.ParkHosted(ctx, key)
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, r.Upstream.ParkHosted(ctx, key, name))
+	}
+	return errors.Join(errs...)
 }
 
 // hostedToRegistrations finds the registration that a hosted agent's Deployment is for,

@@ -191,31 +191,32 @@ func (w *Writer) RemoveHosted(ctx context.Context, r Registration) error {
 	return errors.Join(errs...)
 }
 
-// ParkHosted scales the agents to nothing that are hosted for a FleetRegistration which is
-// gone: it was moved to another management cluster, or somebody took it away. Whether it
-// is gone is for the caller to know.
-func (w *Writer) ParkHosted(ctx context.Context, registration types.NamespacedName) error {
+// HostedOf returns the names of the Deployments of agents that are hosted for a
+// FleetRegistration, by the cache.
+func (w *Writer) HostedOf(ctx context.Context, registration types.NamespacedName) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
 	if err := w.Cache.List(ctx, list, client.InNamespace(w.ManagerNamespace), client.MatchingLabels{ManagedByLabel: FieldOwner}); err != nil {
-		return fmt.Errorf("listing the Deployments of hosted agents: %w", err)
+		return nil, fmt.Errorf("listing the Deployments of hosted agents: %w", err)
 	}
+	var names []string
 	for i := range list.Items {
-		if HostedFor(&list.Items[i]) != registration {
-			continue
-		}
-		live, err := w.read(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ManagerNamespace, Name: list.Items[i].Name}})
-		if err != nil {
-			return err
-		}
-		if live == nil || HostedFor(live) != registration {
-			continue
-		}
-		if err := w.scaleToNothing(ctx, live.(*appsv1.Deployment)); err != nil {
-			return err
+		if HostedFor(&list.Items[i]) == registration {
+			names = append(names, list.Items[i].Name)
 		}
 	}
-	return nil
+	return names, nil
+}
+
+// ParkHosted scales a Deployment to nothing that is of a FleetRegistration which is gone:
+// it was moved to another management cluster, or somebody took it away. Whether it is gone
+// is for the caller to know.
+func (w *Writer) ParkHosted(ctx context.Context, registration types.NamespacedName, name string) error {
+	live, err := w.read(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ManagerNamespace, Name: name}})
+	if err != nil || live == nil || HostedFor(live) != registration {
+		return err
+	}
+	return w.scaleToNothing(ctx, live.(*appsv1.Deployment))
 }
 
 // HostedFor returns the key of the FleetRegistration that an object of a hosted agent is

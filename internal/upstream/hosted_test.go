@@ -110,7 +110,10 @@ func TestOnlyTheAgentsOfThatRegistrationAreParked(t *testing.T) {
 	another.Annotations[fleetv1.HostedForAnnotation] = "team-a/edge-2"
 	a := newAPI(t, deployment, another)
 	for range 2 {
-		g.Expect(a.writer().ParkHosted(t.Context(), hostedFor)).To(Succeed())
+		g.Expect(a.writer().HostedOf(t.Context(), hostedFor)).To(ConsistOf(deployment.Name))
+		for _, name := range []string{deployment.Name, another.Name, "none"} {
+			g.Expect(a.writer().ParkHosted(t.Context(), hostedFor, name)).To(Succeed())
+		}
 	}
 	g.Expect(a.requests).To(ContainElement("patch Deployment " + client.ObjectKeyFromObject(deployment).String()))
 	g.Expect(a.snapshot(t, deployment).(*appsv1.Deployment).Spec.Replicas).To(HaveValue(BeZero()))

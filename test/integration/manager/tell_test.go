@@ -196,7 +196,7 @@ func TestManagerLooksOnlyAtItsClusters(t *testing.T) {
 			g.Expect(lab.Client.Get(t.Context(), other.Key(), &fleetv1.FleetRegistration{})).To(Satisfy(apierrors.IsNotFound))
 			g.Expect(other.Light().Writes()).NotTo(ContainElement(HaveField("UserAgent", Not(HavePrefix("capi-fleet-lab")))))
 			for _, e := range suite.ManagerEvents(t, lab, start) {
-				g.Expect(e.Name).NotTo(ContainSubstring(other.Name))
+				g.Expect(e.Name).NotTo(ContainSubstring(other.Name), "%s %s", e.Verb, e.RequestURI)
 			}
 		})
 	}
