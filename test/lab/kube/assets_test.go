@@ -98,7 +98,7 @@ func TestAssetsAreLookedForInOrder(t *testing.T) {
 			var log strings.Builder
 			downloaded := false
 			finder := assetFinder{
-				cache: filepath.Join(t.TempDir(), "cache"),
+				cache: filepath.Join(t.TempDir(), Version),
 				log:   &log,
 				download: func(context.Context) (string, error) {
 					downloaded = true
