@@ -46,6 +46,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 )
 
@@ -298,5 +299,9 @@ func TestAClusterChangesItsClass(t *testing.T) {
 	}).WithTimeout(patience).WithPolling(suite.Poll).Should(Succeed())
 	eventuallyTrue(t, j.Key(), clusterv1.ClusterAvailableCondition)
 	j.expectUntouched(t)
-	g.Expect(j.writesFor(t, start)).To(BeEmpty())
+	moved := &fleet.Cluster{}
+	g.Expect(lab.Client.Get(t.Context(), j.Key(), moved)).To(Succeed())
+	g.Expect(moved.Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, other.Name))
+	g.Expect(j.writesFor(t, start)).To(ConsistOf(SatisfyAll(HaveField("Verb", "patch"), HaveField("Group", fleet.GroupVersion.Group),
+		HaveField("Resource", "clusters"))), "the labels of the class, in one write")
 }
