@@ -34,5 +34,5 @@ func main() {
 	// A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	os.Exit(cli.Run(ctx, os.Args[1:], streams)) //nolint:gocritic // The process ends with its handlers.
+	os.Exit(cli.Run(ctx, os.Args[1:], streams))
 }

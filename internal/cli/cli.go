@@ -89,7 +89,7 @@ type app struct {
 // Run runs the command line, without the name of the program, and returns the exit code.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	ctrl.SetLogger(log.Log.WithSink(log.NullLogSink{}))
-	root := NewCommand(streams)
+	root := NewCommand(streams) //nolint:contextcheck // Commands get theirs when they are run.
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	switch usage := (*usageError)(nil); {
@@ -280,5 +280,5 @@ func (a *app) clusterNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// warn tells a person what is no result.
-func warn(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+// warnf tells a person what is no result.
+func warnf(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }

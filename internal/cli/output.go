@@ -104,7 +104,7 @@ type style bool
 // styleFor colours what a terminal shows, unless NO_COLOR is set (no-color.org).
 func styleFor(out io.Writer) style {
 	file, ok := out.(*os.File)
-	return style(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))) //nolint:gosec // Descriptors are small.
+	return style(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd())))
 }
 
 // The escape sequences all have the same length, so that columns stay aligned where every

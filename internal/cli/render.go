@@ -300,13 +300,13 @@ func (o *renderOptions) printManagement(in *rendering) error {
 # and then with an admin's rights on the workload cluster: kubectl apply --server-side --filename workload.yaml
 # When three quarters of the token's life are over, do 3, 4 and the last again. The agent is not restarted.
 `, in.FleetCluster, in.FleetCluster.Name, in.FleetCluster.Namespace, in.Namespace, in.managerNamespace, programName, in.FleetCluster.Name, in.ID)
-	namespaces := []client.Object{
+	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.managerNamespace}},
 	}
 	if in.FleetCluster.Namespace != in.managerNamespace {
-		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.FleetCluster.Namespace}})
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.FleetCluster.Namespace}})
 	}
-	objects := append(namespaces, upstream.SharedObjects(in.managerNamespace)...)
+	objects = append(objects, upstream.SharedObjects(in.managerNamespace)...)
 	return printManifests(o.Out, append(objects, in.Objects(in.managerNamespace, in.clientID)...))
 }
 
@@ -319,7 +319,7 @@ func (o *renderOptions) printWorkload(in *rendering) error {
 	case in.agent.Image == "":
 		return errors.New("nothing names the agent's image: use --agent-image")
 	case len(in.agent.ImagePullSecrets) > 0:
-		warn(o.ErrOut, "The agent's pull secrets are not among the objects: %s.", strings.Join(agent.PullSecretNames(agent.Input{Agent: in.agent}), ", "))
+		warnf(o.ErrOut, "The agent's pull secrets are not among the objects: %s.", strings.Join(agent.PullSecretNames(agent.Input{Agent: in.agent}), ", "))
 	}
 	token, err := o.token()
 	if err != nil {
@@ -340,13 +340,13 @@ func (o *renderOptions) printWorkload(in *rendering) error {
 
 // token reads the token.
 func (o *renderOptions) token() (string, error) {
-	var in io.Reader = o.In
+	in := o.In
 	if o.tokenFile != "-" {
 		file, err := os.Open(o.tokenFile)
 		if err != nil {
 			return "", err
 		}
-		defer file.Close()
+		defer file.Close() //nolint:errcheck // It was only read.
 		in = file
 	}
 	content, err := io.ReadAll(io.LimitReader(in, maxTokenSize))

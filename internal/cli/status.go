@@ -206,7 +206,7 @@ func (o *statusOptions) print(rows []statusRow) error {
 		return o.output.print(o.Out, map[string]any{"clusters": rows})
 	}
 	if len(rows) == 0 {
-		warn(o.ErrOut, "There is no Cluster.")
+		warnf(o.ErrOut, "There is no Cluster.")
 		return nil
 	}
 	return table(o.Out, append([][]string{o.header()}, o.cells(rows)...))
@@ -253,7 +253,8 @@ func (o *statusOptions) follow(ctx context.Context, rows []statusRow) error {
 	shown := map[string]string{}
 	ticker := o.clock.NewTicker(watchInterval)
 	defer ticker.Stop()
-	lines, err := changed(shown, rows), o.print(rows)
+	changed(shown, rows)
+	err := o.print(rows)
 	for {
 		if err != nil {
 			return err
@@ -269,7 +270,7 @@ func (o *statusOptions) follow(ctx context.Context, rows []statusRow) error {
 			}
 			return err
 		}
-		if lines = changed(shown, rows); len(lines) > 0 {
+		if lines := changed(shown, rows); len(lines) > 0 {
 			err = table(o.Out, o.cells(lines))
 		}
 	}

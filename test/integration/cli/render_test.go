@@ -62,7 +62,10 @@ func TestAnAgentWorksWithWhatRenderPrintsAndKubectlApplies(t *testing.T) {
 	ended := make(chan error, 1)
 	sim := agentsim.New(agentsim.Options{Workload: w.Config(), InitialHeartbeat: time.Millisecond})
 	go func() { ended <- sim.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		g.Expect(<-ended).To(Or(Succeed(), MatchError(context.Canceled)))
+	}()
 	g.Expect(lab.Client.Create(t.Context(), suite.Bundle(namespace, "app"))).To(Succeed())
 	g.Eventually(func(g Gomega) {
 		cluster := &fleet.Cluster{}

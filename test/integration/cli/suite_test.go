@@ -58,8 +58,7 @@ func kubectl(t *testing.T, kubeconfig string, args ...string) string {
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+t.TempDir())
 	out, err := command.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("kubectl %q: %v\n%s", args, err, exit.Stderr)
 	}
 	g.Expect(err).NotTo(HaveOccurred())
