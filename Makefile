@@ -131,22 +131,23 @@ lint-fix: $(GOLANGCI_LINT) ## Look for mistakes, and mend those that can be mend
 
 # The lab finds or builds the Kubernetes binaries that it runs by itself.
 
-# Three packages at a time, also on two cores: the integration tests wait a lot.
+# Three packages at a time, also on two cores: the integration tests wait a lot. Never
+# from Go's cache of results: it does not know of the manager that they build and run.
 .PHONY: test
 test: $(GOTESTSUM) ## Run the tests with the race detector.
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
-		-race -p 3 -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
+		-race -count 1 -p 3 -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
 
 .PHONY: test-long
 test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
-		-race -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
+		-race -count 1 -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
 
 # Most of the time these wait for Cluster API, so they do it all at once.
 .PHONY: test-capi
 test-capi: $(GOTESTSUM) ## Run the tests on clusters that Cluster API makes.
 	cd test/capi && $(GOTESTSUM) --format testname $(if $(JUNIT),--junitfile $(abspath $(JUNIT))) -- \
-		-race -timeout 40m -parallel 16 $(GOTEST_ARGS) ./...
+		-race -count 1 -timeout 40m -parallel 16 $(GOTEST_ARGS) ./...
 
 .PHONY: demo
 demo: ## Show two clusters in the lab, one of which joins Fleet.
