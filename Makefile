@@ -24,7 +24,7 @@ GIT_VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 GIT_COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X $(VERSION_PKG).gitVersion=$(GIT_VERSION) -X $(VERSION_PKG).gitCommit=$(GIT_COMMIT)
 
-# Extra arguments of go test, for example GOTEST_ARGS='-run TestX -count 1'.
+# Extra arguments of go test, for example GOTEST_ARGS='-run TestX -v'.
 GOTEST_ARGS ?=
 # A file for the results as JUnit XML. Empty writes none.
 JUNIT ?=
