@@ -161,6 +161,12 @@ func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream
 		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
 		return false, ctrl.Result{RequeueAfter: time.Second}, nil
 	}
+	if !opts.KeepAccount {
+		// An earlier step may have left it to work, and that is over whatever ended it.
+		if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+			return false, ctrl.Result{}, err
+		}
+	}
 	return true, ctrl.Result{}, nil
 }
 

@@ -363,6 +363,33 @@ func TestDeletingTheClusterRemovesAHostedAgentFromTheManagersNamespace(t *testin
 	}
 }
 
+func TestAHostedAgentGoesWithItsClusterAlsoAfterAnOptOut(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)), "it has to uninstall")
+
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
+}
+
+func TestAHostedDeploymentThatIsNotOursDoesNotHoldAnOptOut(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	deployment := l.hosted(t)
+	delete(deployment.Annotations, fleetv1.RegistrationIDAnnotation)
+	g.Expect(l.WithWatch.Update(t.Context(), deployment)).To(Succeed())
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.pass(stopTimeout)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.fleetCluster(t).Labels).To(HaveKey(fleetv1.OrphanLabel), "it may still run")
+}
+
 // That it stopped is seen on the management cluster.
 func TestAHostedAgentLeavesNoOrphanAlthoughItsWorkloadClusterCannotBeReached(t *testing.T) {
 	g := NewWithT(t)

@@ -140,7 +140,10 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 	if was, err := r.wasHosted(ctx, s); err != nil {
 		return "", err
 	} else if was {
+		refused := (*upstream.Refusal)(nil)
 		switch there, stopped, err := r.stopHosted(ctx, s, what); {
+		case errors.As(err, &refused):
+			return "The agent on the management cluster cannot be stopped: " + refused.Message, nil
 		case err != nil:
 			return "", err
 		case !stopped:
