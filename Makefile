@@ -28,8 +28,10 @@ LDFLAGS := -s -w -X $(VERSION_PKG).gitVersion=$(GIT_VERSION) -X $(VERSION_PKG).g
 GOTEST_ARGS ?=
 # A file for the results as JUnit XML. Empty writes none.
 JUNIT ?=
+# The packages that test a whole installation: with clusterctl, or by hand.
+INSTALL_PACKAGES := ./test/integration/clusterctl ./test/integration/cli
 # The packages that are tested.
-PACKAGES ?= ./...
+PACKAGES ?= $(shell go list ./... | grep -v $(INSTALL_PACKAGES:./%=-e /%$$))
 
 # ----------------------------------------------------------------------- tools
 
@@ -138,10 +140,14 @@ test: $(GOTESTSUM) ## Run the tests with the race detector.
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
 		-race -count 1 -p 3 -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
 
+.PHONY: test-install
+test-install: ## Run the tests that install capi-fleet with clusterctl, or register by hand.
+	$(MAKE) test PACKAGES='$(INSTALL_PACKAGES)'
+
 .PHONY: test-long
 test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
-		-race -count 1 -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
+		-race -count 1 -p 3 -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
 
 # Most of the time these wait for Cluster API, so they do it all at once.
 .PHONY: test-capi
