@@ -28,10 +28,11 @@ LDFLAGS := -s -w -X $(VERSION_PKG).gitVersion=$(GIT_VERSION) -X $(VERSION_PKG).g
 GOTEST_ARGS ?=
 # A file for the results as JUnit XML. Empty writes none.
 JUNIT ?=
-# The packages that test a whole installation: with clusterctl, or by hand.
-INSTALL_PACKAGES := ./test/integration/clusterctl ./test/integration/cli
+# The packages that test long stories: a whole installation with clusterctl or by hand,
+# and fleets that change.
+SCENARIO_PACKAGES := $(addprefix ./test/integration/,clusterctl cli hosted rollout targeting)
 # The packages that are tested.
-PACKAGES ?= $(shell go list ./... | grep -v $(INSTALL_PACKAGES:./%=-e /%$$))
+PACKAGES ?= $(shell go list ./... | grep -v $(SCENARIO_PACKAGES:./%=-e /%$$))
 
 # ----------------------------------------------------------------------- tools
 
@@ -140,9 +141,9 @@ test: $(GOTESTSUM) ## Run the tests with the race detector.
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
 		-race -count 1 -p 3 -timeout 20m $(GOTEST_ARGS) $(PACKAGES)
 
-.PHONY: test-install
-test-install: ## Run the tests that install capi-fleet with clusterctl, or register by hand.
-	$(MAKE) test PACKAGES='$(INSTALL_PACKAGES)'
+.PHONY: test-scenarios
+test-scenarios: ## Run the tests of whole installations, and of fleets that change.
+	$(MAKE) test PACKAGES='$(SCENARIO_PACKAGES)'
 
 .PHONY: test-long
 test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
