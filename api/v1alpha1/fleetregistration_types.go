@@ -302,6 +302,9 @@ const (
 	PlacementManagement AgentPlacement = "Management"
 )
 
+// Hosted tells whether the agent is to run on the management cluster.
+func (a *AgentSpec) Hosted() bool { return a.Placement == PlacementManagement }
+
 // EnvVar is a variable of the agent's container.
 type EnvVar struct {
 	// name of the variable. Those that capi-fleet sets itself are refused, and so are

@@ -18,7 +18,6 @@ package registration
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -41,13 +40,6 @@ const (
 	// maxPods bounds what is read of the agent's pods. There is one, or there are two
 	// while it is changed; ones that failed can lie about.
 	maxPods = 20
-
-	// restartedAnnotation on the pod template is when a silent agent was restarted.
-	restartedAnnotation = fleetv1.KeyPrefix + "restarted-at"
-
-	// restartOwner owns that annotation, so that no apply takes it away, which would be
-	// another restart.
-	restartOwner = upstream.FieldOwner + "-restart"
 )
 
 // checkHealth looks at an agent that was changed, or was not well, and writes nothing.
@@ -129,7 +121,7 @@ func confirmUpdate(s *scope) {
 // its pod a new pod: one that holds its lease and does nothing is like that. It is called
 // once each time that the agent has been silent for too long.
 func (r *Reconciler) restart(ctx context.Context, workload *remote.Client, s *scope) (wrote bool, err error) {
-	if hosted(s.registration) {
+	if s.registration.Spec.Agent.Hosted() {
 		return r.Upstream.RestartHosted(ctx, s.upstreamInput(), s.now)
 	}
 	deployment := &appsv1.Deployment{}
@@ -137,8 +129,7 @@ func (r *Reconciler) restart(ctx context.Context, workload *remote.Client, s *sc
 	if err != nil || !found || !agent.Complete(deployment) {
 		return false, err
 	}
-	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, restartedAnnotation, s.now.UTC().Format(time.RFC3339))
-	err = workload.Patch(ctx, deployment, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(restartOwner))
+	err = workload.Patch(ctx, deployment, agent.Restart(s.now), client.FieldOwner(upstream.RestartOwner))
 	deployment.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 	return err == nil, rejected(deployment, err)
 }

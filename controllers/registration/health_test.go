@@ -30,6 +30,7 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 // joined returns a registration whose agent has reported.
@@ -289,7 +290,7 @@ func TestASilentAgentWithNothingWrongIsRestartedOnceEachTime(t *testing.T) {
 	g := NewWithT(t)
 	l := joined(t)
 	l.deploymentSays(t, 1)
-	restartedAt := func() string { return l.deployment(t).Spec.Template.Annotations[restartedAnnotation] }
+	restartedAt := func() string { return l.deployment(t).Spec.Template.Annotations[fleetv1.KeyPrefix+"restarted-at"] }
 	l.pass(40 * time.Minute)
 	l.step(t)
 	g.Expect(restartedAt()).To(BeEmpty(), "not silent for long enough")
@@ -308,7 +309,7 @@ func TestASilentAgentWithNothingWrongIsRestartedOnceEachTime(t *testing.T) {
 	g.Expect(restartedAt()).NotTo(Equal(first))
 
 	writes := l.workload.Writes()
-	g.Expect(writes[len(writes)-1].Query).To(ContainSubstring("fieldManager="+restartOwner), "an apply of ours would take the mark away otherwise")
+	g.Expect(writes[len(writes)-1].Query).To(ContainSubstring("fieldManager="+upstream.RestartOwner), "an apply of ours would take the mark away otherwise")
 }
 
 func TestASilentAgentWhosePodIsNotWellIsNotRestarted(t *testing.T) {
@@ -318,7 +319,7 @@ func TestASilentAgentWhosePodIsNotWellIsNotRestarted(t *testing.T) {
 	l.podWaits(t, "CrashLoopBackOff")
 	l.pass(50 * time.Minute)
 	l.step(t)
-	g.Expect(l.deployment(t).Spec.Template.Annotations).NotTo(HaveKey(restartedAnnotation))
+	g.Expect(l.deployment(t).Spec.Template.Annotations).NotTo(HaveKey(fleetv1.KeyPrefix + "restarted-at"))
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.AgentCrashLoopingReason)
 	l.expect(t, fleetv1.ReadyCondition, metav1.ConditionFalse, fleetv1.AgentCrashLoopingReason)
 }

@@ -220,7 +220,7 @@ var errNotYet = errors.New("not yet")
 // the scope; the error only says that it is to be tried again.
 func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why decide.PushReason) error {
 	first := s.registration.Status.Agent.Revision == ""
-	if why == decide.HealthDue && hosted(s.registration) {
+	if why == decide.HealthDue && s.registration.Spec.Agent.Hosted() {
 		return r.checkHostedHealth(ctx, s)
 	}
 	workload, err := r.reach(ctx, s, first)

@@ -107,11 +107,7 @@ func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ 
 	case err != nil:
 		return false, ctrl.Result{}, err
 	}
-	done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
-	if done && err == nil {
-		err = r.Upstream.RemoveHosted(ctx, s.upstreamInput())
-	}
-	return done && err == nil, result, err
+	return r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
 }
 
 // forgetOnCluster takes our condition off the Cluster.

@@ -50,11 +50,6 @@ import (
 //+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=pods,verbs=list
 //+kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,resourceNames=kubernetes,verbs=get
 
-// hosted tells whether the registration's agent is to run on the management cluster.
-func hosted(reg *fleetv1.FleetRegistration) bool {
-	return reg.Spec.Agent.Placement == fleetv1.PlacementManagement
-}
-
 // wasHosted tells whether the registration's agent may run on the management cluster.
 func (r *Reconciler) wasHosted(ctx context.Context, s *scope) (bool, error) {
 	if s.registration.Status.Agent.Placement == fleetv1.PlacementManagement {
@@ -65,7 +60,7 @@ func (r *Reconciler) wasHosted(ctx context.Context, s *scope) (bool, error) {
 
 // hostedMissing tells whether the agent's Deployment on the management cluster is gone.
 func (r *Reconciler) hostedMissing(ctx context.Context, s *scope) (bool, error) {
-	if !hosted(s.registration) || s.registration.Status.Agent.Placement != fleetv1.PlacementManagement {
+	if !s.registration.Spec.Agent.Hosted() || s.registration.Status.Agent.Placement != fleetv1.PlacementManagement {
 		return false, nil
 	}
 	there, err := r.Upstream.HasHosted(ctx, s.upstreamInput())
@@ -342,7 +337,7 @@ type agentSite struct {
 // site returns where the agent's pod is to be. Without a client of the workload cluster
 // only a hosted agent has one.
 func (r *Reconciler) site(s *scope, workload *remote.Client) agentSite {
-	if !hosted(s.registration) {
+	if !s.registration.Spec.Agent.Hosted() {
 		return agentSite{agent.WorkloadSite(), workload, agent.Namespace, agent.PodLabels()}
 	}
 	namespace, name := r.Upstream.ManagerNamespace, s.registration.Status.Namespace

@@ -89,6 +89,9 @@ func (r *Reconciler) leaveAsOrphan(ctx context.Context, s *scope) error {
 	if err := r.Upstream.Orphan(ctx, s.upstreamInput()); err != nil {
 		return err
 	}
+	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+		return err
+	}
 	return r.left(ctx, s, corev1.EventTypeWarning, leftAsOrphanReason, fmt.Sprintf(
 		"The agent could not be seen to have stopped, and without its Fleet Cluster it would uninstall what it deployed. So Fleet Cluster %s stays, labelled %s",
 		types.NamespacedName(s.registration.Spec.FleetCluster), fleetv1.OrphanLabel))
@@ -109,6 +112,9 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true}); err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+		return ctrl.Result{}, err
+	}
 	if left != "" {
 		return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeWarning, leftReason, "The cluster is out of Fleet, but not all that Fleet deployed there is known to be gone. "+left)
 	}
@@ -117,9 +123,6 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 
 // left ends the registration of a Cluster that lives on, and tells its owner.
 func (r *Reconciler) left(ctx context.Context, s *scope, kind, reason, note string) error {
-	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
-		return err
-	}
 	if err := r.forgetOnCluster(ctx, s); err != nil {
 		return err
 	}

@@ -93,11 +93,10 @@ func (r *Reconciler) joinClass(ctx context.Context, s *scope, in upstream.Regist
 	if targeting.LabelledClass(in.Target.Labels) == targeting.LabelledClass(s.fleetCluster.Labels) {
 		return nil
 	}
-	class, _ := targeting.ClassOf(s.registration.Spec.Targeting, s.cluster, in.FleetCluster.Namespace)
-	if class == nil {
+	if in.Target.Class == nil {
 		return nil
 	}
-	err := r.Upstream.EnsureClass(ctx, *class)
+	err := r.Upstream.EnsureClass(ctx, *in.Target.Class)
 	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
 		// What is there in its place is not ours to wait for.
 		return nil
@@ -117,8 +116,8 @@ func (r *Reconciler) findTarget(ctx context.Context, s *scope) error {
 	var unmet []targeting.Problem
 	s.target, unmet = targeting.Resolve(spec.Targeting, s.cluster, spec.FleetCluster.Namespace)
 	problems = append(problems, unmet...)
-	if class, _ := targeting.ClassOf(spec.Targeting, s.cluster, spec.FleetCluster.Namespace); class != nil {
-		err := r.Upstream.LookClass(ctx, *class)
+	if s.target.Class != nil {
+		err := r.Upstream.LookClass(ctx, *s.target.Class)
 		var refusal *upstream.Refusal
 		switch {
 		case errors.As(err, &refusal):

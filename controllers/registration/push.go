@@ -76,7 +76,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err := r.mayReplace(ctx, s, workload, there); err != nil {
 		return false, r.yield(ctx, s, err)
 	}
-	if hosted(s.registration) {
+	if s.registration.Spec.Agent.Hosted() {
 		return r.pushHosted(ctx, s, workload, input, there, systemUID)
 	}
 	if err := r.endHosted(ctx, s); err != nil {

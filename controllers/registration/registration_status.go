@@ -50,17 +50,9 @@ var summarized = []string{
 // time alone will change one of them; zero means never.
 func report(s *scope) time.Time {
 	setCondition(s, fleetv1.PausedCondition, &finding{reason: fleetv1.NotPausedReason})
-	if !s.registration.DeletionTimestamp.IsZero() && s.deleting == nil && !isTrue(s.registration, fleetv1.DeletingCondition) {
-		s.deleting = internalError()
-		s.deleting.ok = true
-	}
 	if !s.registration.DeletionTimestamp.IsZero() {
 		// The others are about what is being taken away, and stay as they were.
-		if s.deleting == nil {
-			return time.Time{}
-		}
-		setCondition(s, fleetv1.DeletingCondition, s.deleting)
-		setCondition(s, fleetv1.ReadyCondition, &finding{reason: s.deleting.reason, message: s.deleting.message})
+		reportDeleting(s)
 		return time.Time{}
 	}
 	setCondition(s, fleetv1.DeletingCondition, &finding{reason: fleetv1.NotDeletingReason})
@@ -87,6 +79,20 @@ func report(s *scope) time.Time {
 		setCondition(s, fleetv1.BundlesReadyCondition, bundles)
 	}
 	return earliest(expires, silent, failed)
+}
+
+// reportDeleting says what the end waits for. An error leaves what was said before.
+func reportDeleting(s *scope) {
+	deleting := s.deleting
+	switch {
+	case deleting != nil:
+	case isTrue(s.registration, fleetv1.DeletingCondition):
+		return
+	default:
+		deleting = &finding{true, fleetv1.InternalErrorReason, internalError().message}
+	}
+	setCondition(s, fleetv1.DeletingCondition, deleting)
+	setCondition(s, fleetv1.ReadyCondition, &finding{reason: deleting.reason, message: deleting.message})
 }
 
 // earliest returns the first of the times that are not zero.

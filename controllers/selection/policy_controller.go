@@ -59,10 +59,9 @@ const (
 
 // policyReconciler reports on FleetRegistrationPolicies.
 type policyReconciler struct {
-	client    client.Client
-	endpoint  *endpoint.Resolver
-	clock     clock.PassiveClock
-	manifests string // as in Reconciler
+	client   client.Client
+	endpoint *endpoint.Resolver
+	clock    clock.PassiveClock
 
 	reported sync.Map // name of a policy ► time of the last look
 }
@@ -73,7 +72,7 @@ func policyNameOf(obj client.Object) []string {
 }
 
 func (r *Reconciler) setupPolicies(mgr ctrl.Manager) error {
-	policies := &policyReconciler{client: r.Client, endpoint: r.Endpoint, clock: r.Clock, manifests: r.Manifests}
+	policies := &policyReconciler{client: r.Client, endpoint: r.Endpoint, clock: r.Clock}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("policy").
 		For(&fleetv1.FleetRegistrationPolicy{}).
@@ -195,7 +194,6 @@ func countOf(n int) *int32 {
 // being made.
 func (r *policyReconciler) agent(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.AgentSpec, *endpoint.Error, error) {
 	agent, err := r.endpoint.Resolve(ctx, policy.Spec)
-	agent.Manifests = r.manifests
 	var problem *endpoint.Error
 	switch {
 	case errors.As(err, &problem):

@@ -91,9 +91,6 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time.
 	Clock clock.PassiveClock
-	// Manifests is the version of the agent's manifests that this manager builds, see
-	// agent.Manifests.
-	Manifests string
 	// BuiltInPolicy says whether labelled Clusters join without a policy.
 	BuiltInPolicy bool
 	// Namespace is the only one that Clusters are looked for in. Empty means all.
@@ -499,7 +496,6 @@ func fillIn(agent *fleetv1.AgentSpec, found fleetv1.AgentSpec) {
 // says what is missing, the policy says why.
 func (r *Reconciler) agent(ctx context.Context, selection decide.Selection) (agent fleetv1.AgentSpec, complete bool, err error) {
 	agent, err = r.Endpoint.Resolve(ctx, specOf(selection))
-	agent.Manifests = r.Manifests
 	if problem := (*endpoint.Error)(nil); errors.As(err, &problem) {
 		return agent, false, nil
 	}

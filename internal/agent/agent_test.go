@@ -142,7 +142,7 @@ func pullSecret(name string) corev1.Secret {
 
 // written returns all that is written for in.
 func written(in Input) []client.Object {
-	if in.Hosted() {
+	if in.Agent.Hosted() {
 		return writtenHosted(in)
 	}
 	all := append(Objects(in), Secret(in, testToken))
@@ -262,7 +262,7 @@ func TestEveryAgentSettingNeedsANewPod(t *testing.T) {
 
 // template is that of the agent's pod, wherever it runs.
 func template(in Input) corev1.PodTemplateSpec {
-	if in.Hosted() {
+	if in.Agent.Hosted() {
 		return hostedDeployment(in, Hosting{}).Spec.Template
 	}
 	return deployment(in).Spec.Template

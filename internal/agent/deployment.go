@@ -154,15 +154,7 @@ func volumes(in Input) []corev1.Volume {
 	all := []corev1.Volume{
 		emptyDir("kube"),
 		emptyDir("tmp"),
-		{
-			Name: tokenVolume,
-			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: Name,
-				Items:      []corev1.KeyToPath{{Key: tokenKey, Path: tokenKey}},
-				// Files of a Secret belong to root, and the agent is not root.
-				DefaultMode: new(int32(0o444)),
-			}},
-		},
+		secretVolume(tokenVolume, Name, tokenKey),
 	}
 	if len(in.Agent.AdditionalCAData) == 0 {
 		return all
@@ -175,6 +167,16 @@ func volumes(in Input) []corev1.Volume {
 			DefaultMode:          new(int32(0o444)),
 		}},
 	})
+}
+
+// secretVolume has a file for each of those keys of a Secret.
+func secretVolume(volume, secret string, keys ...string) corev1.Volume {
+	// Files of a Secret belong to root, and the agent is not root.
+	source := &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o444))}
+	for _, key := range keys {
+		source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
+	}
+	return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Secret: source}}
 }
 
 func container(in Input) corev1.Container {

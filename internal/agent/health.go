@@ -22,7 +22,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
@@ -125,6 +127,16 @@ func (s Site) crashLooping(container corev1.ContainerStatus) *Ailment {
 		return &Ailment{fleetv1.AgentCrashLoopingReason, "The agent runs out of memory again and again; look at " + s.pod()}
 	}
 	return &Ailment{fleetv1.AgentCrashLoopingReason, "The agent ends again and again; look at the log of " + s.pod()}
+}
+
+// restartedAnnotation on the pod template is when an agent was restarted.
+const restartedAnnotation = fleetv1.KeyPrefix + "restarted-at"
+
+// Restart returns a patch of the agent's Deployment that gives it a new pod. Write it as
+// an owner of its own: an apply of the Deployment would take the mark away.
+func Restart(now time.Time) client.Patch {
+	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`,
+		restartedAnnotation, now.UTC().Format(time.RFC3339)))
 }
 
 // newest returns the pod that was made last and is not about to end: that of the newest

@@ -94,9 +94,6 @@ type Destination struct {
 	Port      uint16
 }
 
-// Hosted tells whether the agent runs on the management cluster.
-func (in Input) Hosted() bool { return in.Agent.Placement == fleetv1.PlacementManagement }
-
 // HostedPodLabels are the labels of the pods of the agent that is hosted for a cluster
 // namespace.
 func HostedPodLabels(clusterNamespace string) map[string]string {
@@ -166,14 +163,6 @@ func hostedVolumes(in Input) []corev1.Volume {
 		all = append(all, secretVolume(caVolume, in.ClusterNamespace, additionalCAKey))
 	}
 	return all
-}
-
-func secretVolume(volume, secret string, keys ...string) corev1.Volume {
-	source := &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o444))}
-	for _, key := range keys {
-		source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
-	}
-	return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Secret: source}}
 }
 
 // workloadDir returns the folder in which a hosted agent sees its way to the workload

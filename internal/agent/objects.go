@@ -100,7 +100,7 @@ type Input struct {
 // Of an agent that runs on the management cluster they are all that it reads in the
 // workload cluster, and no Deployment.
 func Objects(in Input) []client.Object {
-	if in.Hosted() {
+	if in.Agent.Hosted() {
 		return surroundings(in)
 	}
 	objects := append(surroundings(in), deployment(in))
@@ -117,7 +117,7 @@ func surroundings(in Input) []client.Object {
 		clusterRoleBinding(in),
 		defaultServiceAccount(),
 	}
-	if !in.Hosted() {
+	if !in.Agent.Hosted() {
 		all = append(all, networkPolicy(in))
 	}
 	return append(all, configMap(in))
@@ -200,7 +200,7 @@ func networkPolicy(in Input) client.Object {
 
 func configMap(in Input) client.Object {
 	data := map[string]string{configKey: config(in)}
-	if ca := in.Agent.AdditionalCAData; len(ca) > 0 && !in.Hosted() {
+	if ca := in.Agent.AdditionalCAData; len(ca) > 0 && !in.Agent.Hosted() {
 		data[additionalCAKey] = string(ca)
 	}
 	return &corev1.ConfigMap{

@@ -42,7 +42,7 @@ const revisionDigits = 32
 func Revision(in Input) string {
 	in.ClusterNamespaceUID = ""
 	all := append(surroundings(in), Secret(in, ""))
-	if in.Hosted() {
+	if in.Agent.Hosted() {
 		all = append(all, hostedDeployment(in, Hosting{}))
 	} else {
 		all = append(all, deployment(in))

@@ -120,7 +120,7 @@ func IsPullSecret(name string) bool { return strings.HasPrefix(name, pullSecretP
 // beside them.
 func pullSecretReferences(in Input) []corev1.LocalObjectReference {
 	names := PullSecretNames(in)
-	if in.Hosted() {
+	if in.Agent.Hosted() {
 		names = in.Agent.ImagePullSecrets
 	}
 	var references []corev1.LocalObjectReference

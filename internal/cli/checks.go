@@ -295,7 +295,7 @@ func checkAgent(f *facts) (verdict, string) {
 	if reg == nil {
 		return needs("a registration")
 	}
-	if !hosted(reg) && f.workload != nil && f.workload.kubeconfig == nil && f.workload.reach == nil {
+	if !reg.Spec.Agent.Hosted() && f.workload != nil && f.workload.kubeconfig == nil && f.workload.reach == nil {
 		if result, message := checkVisited(f.workload, reg); result == verdictWrong {
 			return result, message
 		}

@@ -17,7 +17,6 @@ limitations under the License.
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -57,33 +56,16 @@ type description struct {
 }
 
 func newDescribeCommand(a *app) *cobra.Command {
-	var output outputFlag
-	var where lookupFlags
-	command := &cobra.Command{
+	return a.factsCommand(&cobra.Command{
 		Use:   "describe CLUSTER",
 		Short: "Show a registration's objects on both clusters, and its conditions with what to do",
 		Long: `Show a registration's objects on both clusters as a tree, and its conditions with what to
 do about each. The workload cluster is reached from here. Nothing is changed.`,
-		Example:           `  clusterctl fleet describe edge-1 --namespace team-a`,
-		Args:              exactly("CLUSTER"),
-		ValidArgsFunction: a.completeClusters,
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := where.complete(); err != nil {
-				return err
-			}
-			return a.describe(command.Context(), args[0], where.lookup, &output)
-		},
-	}
-	output.add(command, formatTable, formatJSON, formatYAML)
-	where.add(command)
-	return command
+		Example: `  clusterctl fleet describe edge-1 --namespace team-a`,
+	}, a.describe)
 }
 
-func (a *app) describe(ctx context.Context, name string, where lookup, output *outputFlag) error {
-	f, err := a.facts(ctx, name, where)
-	if err != nil {
-		return err
-	}
+func (a *app) describe(f *facts, where lookup, output *outputFlag) error {
 	if f.cluster == nil && f.registration == nil {
 		return fmt.Errorf("there is no Cluster %s", f.key)
 	}
@@ -195,7 +177,7 @@ func workloadNode(f *facts) node {
 		n.State = v.reach.Error()
 	default:
 		n.State = "answers"
-		if hosted(f.registration) {
+		if f.registration.Spec.Agent.Hosted() {
 			n.State += "; its agent runs on the management cluster"
 			break
 		}

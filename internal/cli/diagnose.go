@@ -47,6 +47,28 @@ func (l *lookupFlags) complete() error {
 	return nil
 }
 
+// factsCommand completes a command that gathers all facts of one Cluster, and then shows
+// them.
+func (a *app) factsCommand(command *cobra.Command, show func(*facts, lookup, *outputFlag) error) *cobra.Command {
+	var output outputFlag
+	var where lookupFlags
+	command.Args = exactly("CLUSTER")
+	command.ValidArgsFunction = a.completeClusters
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if err := where.complete(); err != nil {
+			return err
+		}
+		f, err := a.facts(command.Context(), args[0], where.lookup)
+		if err != nil {
+			return err
+		}
+		return show(f, where.lookup, &output)
+	}
+	output.add(command, formatTable, formatJSON, formatYAML)
+	where.add(command)
+	return command
+}
+
 // facts gathers what is known of a Cluster.
 func (a *app) facts(ctx context.Context, name string, where lookup) (*facts, error) {
 	c, err := a.client()
@@ -69,9 +91,7 @@ type diagnosis struct {
 }
 
 func newDiagnoseCommand(a *app) *cobra.Command {
-	var output outputFlag
-	var where lookupFlags
-	command := &cobra.Command{
+	return a.factsCommand(&cobra.Command{
 		Use:   "diagnose CLUSTER",
 		Short: "Look for what keeps a Cluster from being joined, and say what to do",
 		Long: `Look at all that a person would look at, on the management cluster and on the workload
@@ -79,28 +99,14 @@ cluster, and say the first thing that is wrong. Nothing is changed.
 
 The workload cluster is reached from here, with the kubeconfig that Cluster API keeps: what
 this machine cannot reach, the manager may. The exit code is 3 where something is wrong.`,
-		Example:           `  clusterctl fleet diagnose edge-1 --namespace team-a`,
-		Args:              exactly("CLUSTER"),
-		ValidArgsFunction: a.completeClusters,
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := where.complete(); err != nil {
-				return err
-			}
-			return a.diagnose(command.Context(), args[0], where.lookup, &output)
-		},
-	}
-	output.add(command, formatTable, formatJSON, formatYAML)
-	where.add(command)
-	return command
+		Example: `  clusterctl fleet diagnose edge-1 --namespace team-a`,
+	}, a.diagnose)
 }
 
-func (a *app) diagnose(ctx context.Context, name string, where lookup, output *outputFlag) error {
-	f, err := a.facts(ctx, name, where)
-	if err != nil {
-		return err
-	}
+func (a *app) diagnose(f *facts, _ lookup, output *outputFlag) error {
 	found := diagnosis{Cluster: f.key.String(), Checks: runChecks(f)}
 	found.Wrong = firstWrong(found.Checks)
+	var err error
 	if output.structured() {
 		err = output.print(a.Out, found)
 	} else {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	capisecret "sigs.k8s.io/cluster-api/util/secret"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -260,7 +261,7 @@ func (g *gatherer) visit(ctx context.Context) error {
 		return nil
 	}
 	secret := &corev1.Secret{}
-	found, err := g.optional(ctx, unreadKubeconfig, client.ObjectKey{Namespace: f.key.Namespace, Name: f.key.Name + "-kubeconfig"}, secret)
+	found, err := g.optional(ctx, unreadKubeconfig, client.ObjectKey{Namespace: f.key.Namespace, Name: capisecret.Name(f.key.Name, capisecret.Kubeconfig)}, secret)
 	if err != nil || f.unread[unreadKubeconfig] {
 		return err
 	}
@@ -287,18 +288,13 @@ func (g *gatherer) visit(ctx context.Context) error {
 	return nil
 }
 
-// hosted tells whether the agent's pod runs on the management cluster. Then its objects
-// are not where a visit looks, and the conditions have to do.
-func hosted(reg *fleetv1.FleetRegistration) bool {
-	return reg.Spec.Agent.Placement == fleetv1.PlacementManagement
-}
-
-// look reads the agent's objects.
+// look reads the agent's objects. Those of one on the management cluster are not there, and
+// the conditions have to do.
 func look(ctx context.Context, workload *remote.Client, f *facts) error {
 	if _, err := workload.SystemNamespaceUID(ctx); err != nil {
 		return err
 	}
-	if hosted(f.registration) {
+	if f.registration.Spec.Agent.Hosted() {
 		return nil
 	}
 	key := client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}

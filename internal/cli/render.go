@@ -228,24 +228,19 @@ func lookAtFleetCluster(ctx context.Context, c client.Client, in *rendering) err
 
 // lookAtNamespace finds the cluster namespace, or a name that is free for it.
 func lookAtNamespace(ctx context.Context, c client.Client, in *rendering) error {
-	at := in.FleetCluster
-	names := []string{fleet.ClusterNamespace(at.Namespace, at.Name), fleet.FallbackClusterNamespace(at.Namespace, at.Name)}
-	if in.Namespace != "" {
-		names = []string{in.Namespace}
-	}
+	names := in.NamespaceNames()
 	for _, name := range names {
 		namespace := &corev1.Namespace{}
 		found, err := get(ctx, c, client.ObjectKey{Name: name}, namespace)
 		if err != nil {
 			return err
 		}
-		annotations := namespace.Annotations
-		if !found || annotations[fleet.ClusterNamespaceAnnotation] == at.Namespace && annotations[fleet.ClusterAnnotation] == at.Name {
+		if !found || in.OwnsNamespace(namespace) {
 			in.Namespace, in.namespaceUID = name, namespace.UID
 			return nil
 		}
 	}
-	return fmt.Errorf("no name is free for the cluster namespace of Fleet Cluster %s: %v are there and not its own", at, names)
+	return fmt.Errorf("no name is free for the cluster namespace of Fleet Cluster %s: %v are there and not its own", in.FleetCluster, names)
 }
 
 // override fills in what the flags say, and then the defaults.
@@ -312,7 +307,7 @@ func (o *renderOptions) printManagement(in *rendering) error {
 
 func (o *renderOptions) printWorkload(in *rendering) error {
 	switch {
-	case in.agent.Placement == fleetv1.PlacementManagement:
+	case in.agent.Hosted():
 		return errors.New("the agent of this registration runs on the management cluster: the manager puts it there, and nothing is to be applied by hand")
 	case in.agent.ManagementCluster.Server == "":
 		return errors.New("nothing says where the agent finds the management cluster: use --agent-server")
@@ -371,10 +366,6 @@ func printManifests(out io.Writer, objects []client.Object) error {
 		content, err := agent.ToUnstructured(obj)
 		if err != nil {
 			return err
-		}
-		if annotations := content.GetAnnotations(); annotations[fleetv1.ClusterUIDAnnotation] == "" {
-			delete(annotations, fleetv1.ClusterUIDAnnotation)
-			content.SetAnnotations(annotations)
 		}
 		text, err := yaml.Marshal(content.Object)
 		if err != nil {

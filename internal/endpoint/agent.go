@@ -17,6 +17,7 @@ limitations under the License.
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,8 +40,9 @@ const (
 func (s fleetSettings) agent(policy fleetv1.AgentSettings, defaults AgentDefaults) fleetv1.AgentSpec {
 	policy = *policy.DeepCopy()
 	agent := fleetv1.AgentSpec{
+		Manifests:                 defaults.Manifests,
 		Image:                     s.imageFor(policy, defaults),
-		ImagePullPolicy:           or(policy.ImagePullPolicy, s.imagePullPolicy),
+		ImagePullPolicy:           cmp.Or(policy.ImagePullPolicy, s.imagePullPolicy),
 		ImagePullSecrets:          policy.ImagePullSecrets,
 		Env:                       policy.Env,
 		Proxy:                     policy.Proxy,
@@ -55,10 +57,10 @@ func (s fleetSettings) agent(policy fleetv1.AgentSettings, defaults AgentDefault
 	if len(agent.ImagePullSecrets) == 0 {
 		agent.ImagePullSecrets = slices.Clone(s.imagePullSecrets)
 	}
-	agent.CheckinInterval.Duration = or(agent.CheckinInterval.Duration, s.checkinInterval, defaults.CheckinInterval)
-	agent.GarbageCollectionInterval.Duration = or(agent.GarbageCollectionInterval.Duration, s.garbageCollectionInterval)
-	agent.Workers.BundleDeployment = or(policy.Workers.BundleDeployment, s.workers.BundleDeployment)
-	agent.Workers.Drift = or(policy.Workers.Drift, s.workers.Drift)
+	agent.CheckinInterval.Duration = cmp.Or(agent.CheckinInterval.Duration, s.checkinInterval, defaults.CheckinInterval)
+	agent.GarbageCollectionInterval.Duration = cmp.Or(agent.GarbageCollectionInterval.Duration, s.garbageCollectionInterval)
+	agent.Workers.BundleDeployment = cmp.Or(policy.Workers.BundleDeployment, s.workers.BundleDeployment)
+	agent.Workers.Drift = cmp.Or(policy.Workers.Drift, s.workers.Drift)
 	// To name what is the default changes no agent, so it must not look like a change.
 	if policy.Preset != fleetv1.PresetStandard {
 		agent.Preset = policy.Preset
@@ -72,28 +74,17 @@ func (s fleetSettings) agent(policy fleetv1.AgentSettings, defaults AgentDefault
 	return agent
 }
 
-// or returns the first value that is set.
-func or[T comparable](values ...T) T {
-	var none T
-	for _, value := range values {
-		if value != none {
-			return value
-		}
-	}
-	return none
-}
-
 // imageFor returns the agent's image, with a registry before it. It is empty where no
 // source names one, or it does not fit into the API.
 func (s fleetSettings) imageFor(policy fleetv1.AgentSettings, defaults AgentDefaults) string {
-	image := or(policy.Image, s.image, defaults.Image)
-	registry := or(policy.Registry, s.registry)
+	image := cmp.Or(policy.Image, s.image, defaults.Image)
+	registry := cmp.Or(policy.Registry, s.registry)
 	if image == s.image && policy.Registry != "" {
 		// Fleet's chart has put Fleet's own registry before it, which the policy's replaces.
 		image = strings.TrimPrefix(image, s.registry+"/")
 	}
-	if registry != "" && image != "" && !namesRegistry(image) && !strings.HasPrefix(image, registry+"/") {
-		image = registry + "/" + image
+	if !namesRegistry(image) {
+		image = withRegistry(registry, image)
 	}
 	if len(image) > maxImageLength {
 		return ""

@@ -23,6 +23,7 @@ limitations under the License.
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -68,6 +69,10 @@ type AgentDefaults struct {
 	// CheckinInterval is the time between two heartbeats. Zero leaves it to the
 	// agent.
 	CheckinInterval time.Duration
+
+	// Manifests is the version of the manifests that agents are made from, see
+	// agent.Manifests. Nothing but this says it.
+	Manifests string
 }
 
 // Resolver finds addresses and settings. It must not be copied.
@@ -155,7 +160,7 @@ func (r *Resolver) Resolve(ctx context.Context, policy fleetv1.FleetRegistration
 		return fleetv1.AgentSpec{}, caErr
 	case caErr != nil:
 		agent.ManagementCluster = fleetv1.ManagementClusterEndpoint{}
-		err = or(err, caErr)
+		err = cmp.Or(err, caErr)
 	}
 	agent.AdditionalCAData = ca
 	return agent, err

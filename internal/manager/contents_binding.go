@@ -25,22 +25,16 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 const (
-	// contentsClusterRole is the shipped ClusterRole that lets agents get Contents.
-	contentsClusterRole = "capi-fleet-system-agent-contents"
-
-	// contentsBindingSuffix follows the manager's namespace in the binding's name.
-	contentsBindingSuffix = "-agent-contents"
-
 	// bindingInterval is the time between two looks at the binding when the last
 	// one succeeded, bindingRetryInterval when it failed. A fifth is added at
 	// random.
@@ -105,22 +99,9 @@ func (b *contentsBinding) Start(ctx context.Context) error {
 }
 
 func (b *contentsBinding) desired() *rbacv1.ClusterRoleBinding {
-	return &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:   b.namespace + contentsBindingSuffix,
-			Labels: maps.Clone(bindingLabels),
-		},
-		Subjects: []rbacv1.Subject{{
-			APIGroup: rbacv1.GroupName,
-			Kind:     rbacv1.GroupKind,
-			Name:     serviceaccount.MakeNamespaceGroupName(b.namespace),
-		}},
-		RoleRef: rbacv1.RoleRef{
-			APIGroup: rbacv1.GroupName,
-			Kind:     "ClusterRole",
-			Name:     contentsClusterRole,
-		},
-	}
+	binding := upstream.ContentsBinding(b.namespace)
+	binding.Labels = maps.Clone(bindingLabels)
+	return binding
 }
 
 // ensure makes the binding, or puts right what differs. It writes nothing when

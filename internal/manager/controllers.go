@@ -57,11 +57,10 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 			Reader:           &configReader{cached: c, live: live, managerNamespace: opts.ManagerNamespace, clock: now},
 			ManagerNamespace: opts.ManagerNamespace,
 			FleetNamespace:   opts.FleetNamespace,
-			Defaults:         endpoint.AgentDefaults{Image: opts.AgentImage, CheckinInterval: opts.AgentCheckinInterval},
+			Defaults:         endpoint.AgentDefaults{Image: opts.AgentImage, CheckinInterval: opts.AgentCheckinInterval, Manifests: manifests},
 		},
 		Recorder:      mgr.GetEventRecorder(managerName),
 		Clock:         now,
-		Manifests:     manifests,
 		BuiltInPolicy: opts.BuiltInPolicy,
 		Namespace:     opts.Namespace,
 		WatchFilter:   opts.WatchFilter,
@@ -97,7 +96,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 	classController := &class.Reconciler{
 		Client:      c,
 		APIReader:   live,
-		Upstream:    registrationController.Upstream,
+		Upstream:    writer,
 		Recorder:    mgr.GetEventRecorder(managerName),
 		WatchFilter: opts.WatchFilter,
 	}

@@ -35,6 +35,9 @@ type Target struct {
 	Labels, Annotations map[string]string
 	Values              map[string]apiextensionsv1.JSON
 	Paused              bool
+	// Class is the ClusterClass whose group the Fleet Cluster is in, nil where it is in
+	// none.
+	Class *Class
 }
 
 // Problem is something that keeps a Fleet Cluster from being all that its policy asks for.
@@ -45,7 +48,8 @@ type Problem struct{ Reason, Message string }
 // of it cannot be had, what matters most first.
 func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, namespace string) (Target, []Problem) {
 	var problems []Problem
-	if _, problem := ClassOf(settings, cluster, namespace); problem != nil {
+	class, problem := ClassOf(settings, cluster, namespace)
+	if problem != nil {
 		problems = append(problems, *problem)
 	}
 	values, missing := resolveValues(settings.Values, cluster)
@@ -62,6 +66,7 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 		Annotations: annotations,
 		Values:      values,
 		Paused:      settings.Paused,
+		Class:       class,
 	}, problems
 }
 

@@ -38,12 +38,9 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 )
 
-// restartedAnnotation on the pod template is when a hosted agent was restarted, and
-// restartOwner owns it, so that no apply takes it away.
-const (
-	restartedAnnotation = fleetv1.KeyPrefix + "restarted-at"
-	restartOwner        = FieldOwner + "-restart"
-)
+// RestartOwner owns what agent.Restart writes, so that no apply takes it away, which would
+// be another restart.
+const RestartOwner = FieldOwner + "-restart"
 
 // HostedDeployment returns the Deployment of the registration's hosted agent, read without
 // a cache; nil where there is none. It returns a *Refusal where one of its name is not
@@ -170,9 +167,7 @@ func (w *Writer) RestartHosted(ctx context.Context, r Registration, now time.Tim
 	if err != nil || deployment == nil || !agent.Complete(deployment) {
 		return false, err
 	}
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`,
-		restartedAnnotation, now.UTC().Format(time.RFC3339)))
-	if err := w.Client.Patch(ctx, deployment, patch, client.FieldOwner(restartOwner)); err != nil {
+	if err := w.Client.Patch(ctx, deployment, agent.Restart(now), client.FieldOwner(RestartOwner)); err != nil {
 		return false, fmt.Errorf("restarting Deployment %s: %w", client.ObjectKeyFromObject(deployment), err)
 	}
 	return true, nil
@@ -182,7 +177,7 @@ func (w *Writer) RestartHosted(ctx context.Context, r Registration, now time.Tim
 // cluster but its service account.
 func (w *Writer) RemoveHosted(ctx context.Context, r Registration) error {
 	var errs []error
-	for _, name := range r.names() {
+	for _, name := range r.NamespaceNames() {
 		for _, obj := range agent.HostedLeftovers(w.ManagerNamespace, name) {
 			_, err := w.delete(ctx, r, obj)
 			errs = append(errs, err)

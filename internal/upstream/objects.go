@@ -55,7 +55,7 @@ const (
 type Registration struct {
 	// ID is the registration's random ID. It marks every object as ours.
 	ID string
-	// ClusterUID is the UID of the CAPI Cluster.
+	// ClusterUID is the UID of the CAPI Cluster, empty where there is none.
 	ClusterUID types.UID
 	// FleetCluster is the key of the Fleet Cluster.
 	FleetCluster types.NamespacedName
@@ -92,7 +92,9 @@ func (r Registration) fleetCluster(clientID string) *fleet.Cluster {
 	}
 	// Another tool's ownership label would serve nobody on an object that users see.
 	cluster.Labels = map[string]string{fleet.ClusterManagementLabel: ManagementLabelValue}
-	cluster.Annotations[fleetv1.ClusterUIDAnnotation] = string(r.ClusterUID)
+	if r.ClusterUID != "" {
+		cluster.Annotations[fleetv1.ClusterUIDAnnotation] = string(r.ClusterUID)
+	}
 	return cluster
 }
 
@@ -171,7 +173,7 @@ func (r Registration) ours(obj metav1.Object) bool {
 // Cluster's, or bears our ID and is marked as nobody else's. The one that was recorded
 // is known to be ours, whatever was done to its marks for Fleet.
 func (r Registration) mayUse(namespace metav1.Object) bool {
-	if r.oursNamespace(namespace) {
+	if r.OwnsNamespace(namespace) {
 		return true
 	}
 	annotations := namespace.GetAnnotations()
@@ -179,9 +181,9 @@ func (r Registration) mayUse(namespace metav1.Object) bool {
 	return r.ours(namespace) && (unmarked || r.NamespaceUID != "" && namespace.GetUID() == r.NamespaceUID)
 }
 
-// oursNamespace tells whether a namespace is the cluster namespace of the Fleet
+// OwnsNamespace tells whether a namespace is the cluster namespace of the Fleet
 // Cluster, by the annotations that Fleet reads.
-func (r Registration) oursNamespace(namespace metav1.Object) bool {
+func (r Registration) OwnsNamespace(namespace metav1.Object) bool {
 	annotations := namespace.GetAnnotations()
 	return annotations[fleet.ClusterNamespaceAnnotation] == r.FleetCluster.Namespace &&
 		annotations[fleet.ClusterAnnotation] == r.FleetCluster.Name

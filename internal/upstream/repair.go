@@ -93,7 +93,7 @@ func (r Registration) differs(live, want client.Object) bool {
 		return !marked || orphaned(live) || spec.ClientID == "" || elsewhere
 	case *corev1.Namespace:
 		// One that Fleet made bears only Fleet's marks. Those are not ours to write.
-		byFleet := !r.ours(live) && r.oursNamespace(live)
+		byFleet := !r.ours(live) && r.OwnsNamespace(live)
 		return !marked && !byFleet || orphaned(live)
 	case *rbacv1.Role:
 		return !marked || !equality.Semantic.DeepEqual(live.(*rbacv1.Role).Rules, want.Rules)

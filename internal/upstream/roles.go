@@ -47,10 +47,16 @@ func SharedObjects(managerNamespace string) []client.Object {
 			ObjectMeta: metav1.ObjectMeta{Name: AgentClusterRole + contentsSuffix},
 			Rules:      []rbacv1.PolicyRule{{APIGroups: group, Resources: []string{"contents"}, Verbs: []string{"get"}}},
 		},
-		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: managerNamespace + "-agent" + contentsSuffix},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: AgentClusterRole + contentsSuffix},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: serviceaccount.MakeNamespaceGroupName(managerNamespace)}},
-		},
+		ContentsBinding(managerNamespace),
+	}
+}
+
+// ContentsBinding returns what lets every agent get Contents: a binding to the group of all
+// service accounts in the manager's namespace, which spares one for each cluster.
+func ContentsBinding(managerNamespace string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: managerNamespace + "-agent" + contentsSuffix},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: AgentClusterRole + contentsSuffix},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: serviceaccount.MakeNamespaceGroupName(managerNamespace)}},
 	}
 }

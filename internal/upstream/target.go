@@ -30,8 +30,8 @@ import (
 // lack what was put there last, and so has to be taken away. Where the Fleet Cluster is
 // gone, or not ours to write any more, it does nothing.
 func (w *Writer) Retarget(ctx context.Context, r Registration) error {
-	live, err := w.readFleetCluster(ctx, r)
-	if err != nil || live == nil || !r.ours(live) || handedOver(live) || !live.DeletionTimestamp.IsZero() {
+	live, err := w.ourFleetCluster(ctx, r)
+	if err != nil || live == nil {
 		return err
 	}
 	return w.retarget(ctx, r, live)

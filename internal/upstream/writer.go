@@ -206,9 +206,9 @@ func labelRemoved(r Registration) *Refusal {
 		fmt.Sprintf("Fleet Cluster %s no longer carries the label %s=%s and is left alone", r.FleetCluster, fleet.ClusterManagementLabel, ManagementLabelValue)}
 }
 
-// names returns the names that the cluster namespace can have, in the order of
+// NamespaceNames returns the names that the cluster namespace can have, in the order of
 // preference.
-func (r Registration) names() []string {
+func (r Registration) NamespaceNames() []string {
 	if r.Namespace != "" {
 		return []string{r.Namespace}
 	}
@@ -227,7 +227,7 @@ func (w *Writer) chosenNamespace(ctx context.Context, r Registration, cluster *f
 	if name == "" || taken(name) {
 		return "", nil
 	}
-	if slices.Contains(r.names(), name) {
+	if slices.Contains(r.NamespaceNames(), name) {
 		return name, nil
 	}
 	if !isClusterNamespace(name) {
@@ -241,7 +241,7 @@ func (w *Writer) chosenNamespace(ctx context.Context, r Registration, cluster *f
 }
 
 func (w *Writer) ensureNamespace(ctx context.Context, r Registration, taken func(string) bool) (*corev1.Namespace, error) {
-	for _, name := range r.names() {
+	for _, name := range r.NamespaceNames() {
 		if r.Namespace == "" && taken(name) {
 			continue
 		}
@@ -260,7 +260,7 @@ func (w *Writer) ensureNamespace(ctx context.Context, r Registration, taken func
 		return live, w.putRight(ctx, r, live, namespace)
 	}
 	return nil, &Refusal{fleetv1.NamespaceForeignReason,
-		fmt.Sprintf("No name is free for the cluster namespace of Fleet Cluster %s: %v exist and are not its own", r.FleetCluster, r.names())}
+		fmt.Sprintf("No name is free for the cluster namespace of Fleet Cluster %s: %v exist and are not its own", r.FleetCluster, r.NamespaceNames())}
 }
 
 // ensure makes an object, or puts right what there is of it, and returns it.
@@ -371,7 +371,7 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 	if err != nil {
 		return "", err
 	}
-	for _, name := range r.names() {
+	for _, name := range r.NamespaceNames() {
 		if err := w.deleteRights(ctx, r, name, left); err != nil {
 			return "", err
 		}
@@ -419,7 +419,7 @@ func (w *Writer) Orphan(ctx context.Context, r Registration) error {
 	if err := w.keepAsOrphan(ctx, r); err != nil {
 		return err
 	}
-	for _, name := range r.names() {
+	for _, name := range r.NamespaceNames() {
 		if err := w.deleteRights(ctx, r, name, true); err != nil {
 			return err
 		}
@@ -457,17 +457,24 @@ func (w *Writer) deleteAccount(ctx context.Context, r Registration, name string)
 // keepAsOrphan labels our Fleet Cluster, which nobody will look after from now on. One
 // that is not ours to write, or about to go, is no orphan.
 func (w *Writer) keepAsOrphan(ctx context.Context, r Registration) error {
-	cluster, err := w.readFleetCluster(ctx, r)
+	cluster, err := w.ourFleetCluster(ctx, r)
 	if err != nil || cluster == nil {
 		return err
-	}
-	if !r.ours(cluster) || handedOver(cluster) || !cluster.DeletionTimestamp.IsZero() {
-		return nil
 	}
 	if err := w.nameNamespace(ctx, r, cluster); err != nil {
 		return err
 	}
 	return w.LabelOrphan(ctx, cluster)
+}
+
+// ourFleetCluster reads the Fleet Cluster. It returns nil where there is none that is ours
+// to write and there to stay.
+func (w *Writer) ourFleetCluster(ctx context.Context, r Registration) (*fleet.Cluster, error) {
+	live, err := w.readFleetCluster(ctx, r)
+	if err != nil || live == nil || !r.ours(live) || handedOver(live) || !live.DeletionTimestamp.IsZero() {
+		return nil, err
+	}
+	return live, nil
 }
 
 // LabelOrphan labels a Fleet Cluster that was judged to be ours, as it was read, as one
@@ -521,7 +528,7 @@ func (w *Writer) nameNamespace(ctx context.Context, r Registration, cluster *fle
 // is none. Of a registration that has none recorded it is the one that is named, or one
 // that we made.
 func (w *Writer) ownNamespace(ctx context.Context, r Registration, named string) (string, error) {
-	names := r.names()
+	names := r.NamespaceNames()
 	if r.Namespace == "" && named != "" {
 		names = append([]string{named}, names...)
 	}
@@ -541,7 +548,7 @@ func (w *Writer) ownNamespace(ctx context.Context, r Registration, named string)
 // or where it is not the Fleet Cluster's.
 func (w *Writer) readNamespace(ctx context.Context, r Registration, name string) (*corev1.Namespace, error) {
 	live, err := w.read(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	if err != nil || live == nil || !r.oursNamespace(live) {
+	if err != nil || live == nil || !r.OwnsNamespace(live) {
 		return nil, err
 	}
 	return live.(*corev1.Namespace), nil
