@@ -324,7 +324,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster *clusterv1.Cluster, reg
 		BuiltInPolicy:   r.BuiltInPolicy,
 	}
 	if reg != nil {
-		in.Current = &reg.Spec.SelectedBy
+		in.Current, in.Targeting = &reg.Spec.SelectedBy, reg.Spec.Targeting
 	}
 	return decide.Select(in), nil
 }

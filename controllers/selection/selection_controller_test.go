@@ -499,6 +499,10 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{ClusterSelector: edge}}},
 		{name: "policy mistyped", labels: register("true"), by: by("gold", ""), reason: fleetv1.PolicyInvalidReason,
 			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{ClusterSelector: unreadable}}},
+		{name: "policy deleted, another targets otherwise", labels: register("true"), by: by("gold", fleetv1.LabelOnCluster), reason: fleetv1.TargetingDiffersReason,
+			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "silver"}, Spec: fleetv1.FleetRegistrationPolicySpec{
+				FleetCluster: fleetv1.FleetClusterSettings{TargetingSettings: fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}},
+			}}},
 		{name: "Namespace label lost", by: by("", fleetv1.LabelOnNamespace), reason: fleetv1.LabelRemovedReason},
 		{name: "Namespace opted out", namespace: register("false"), by: by("", fleetv1.LabelOnNamespace), reason: fleetv1.OptedOutReason},
 		{name: "label mistyped", labels: register("ture"), by: by("", fleetv1.LabelOnCluster), reason: fleetv1.LabelInvalidReason},
