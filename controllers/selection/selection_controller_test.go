@@ -599,6 +599,23 @@ func TestOnlyTheClusterItselfOptsOut(t *testing.T) {
 	}
 }
 
+// The label moved from the Cluster to its Namespace, and the cache has not seen the latter.
+func TestALabelThatMovedToTheNamespaceIsNoOptOut(t *testing.T) {
+	g := NewWithT(t)
+	e := newEnv(t, cluster(nil), namespace(nil), registered(by("", fleetv1.LabelOnCluster)), fleetConfig(goodConfig))
+	e.APIReader = interceptor.NewClient(e.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, obj, opts...)
+			if obj.GetObjectKind().GroupVersionKind() == namespaceGVK {
+				obj.SetLabels(register("true"))
+			}
+			return err
+		},
+	})
+	e.reconcile(t)
+	g.Expect(e.registrationNow(t).DeletionTimestamp).To(BeNil())
+}
+
 func TestOptingOutGoesByThePolicyAsItIsThen(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

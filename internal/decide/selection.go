@@ -117,7 +117,7 @@ func selectBy(in SelectionInput) Selection {
 			Message: fmt.Sprintf("The label %s of the %s must be \"true\" or \"false\"", fleetv1.RegisterLabel, label.holder)}
 	}
 
-	for _, policy := range byPrecedence(in.Policies) {
+	for _, policy := range byPrecedence(in.Policies, in.Current) {
 		matched, err := matches(&policy, in, label)
 		if err != nil || !matched {
 			continue
@@ -241,12 +241,21 @@ func ValidateSelectors(policy *fleetv1.FleetRegistrationPolicy) error {
 	return err
 }
 
-// byPrecedence returns the policies with the one that wins first.
-func byPrecedence(policies []fleetv1.FleetRegistrationPolicy) []fleetv1.FleetRegistrationPolicy {
+// byPrecedence returns the policies with the one that wins first. Of equal priority that
+// is the one that has the Cluster: age decides about new ones, or a policy that is deleted
+// and applied again would lose its Clusters to another.
+func byPrecedence(policies []fleetv1.FleetRegistrationPolicy, current *fleetv1.SelectedBy) []fleetv1.FleetRegistrationPolicy {
+	has := func(policy fleetv1.FleetRegistrationPolicy) int {
+		if current != nil && current.Policy == policy.Name {
+			return 0
+		}
+		return 1
+	}
 	sorted := slices.Clone(policies)
 	slices.SortFunc(sorted, func(a, b fleetv1.FleetRegistrationPolicy) int {
 		return cmp.Or(
 			cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+			cmp.Compare(has(a), has(b)),
 			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			cmp.Compare(a.Name, b.Name),
 		)
