@@ -76,9 +76,11 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"rotate", "rotate a b",
 		"render", "render a", "render a --for nothing", "render a b --for workload", "render A --for management",
 		"render a --for workload", "render a --for management --token-file t", "render a --for management --registration-id short",
-		"render a --for management --agent-server http://a", "render a --for management --agent-ca-file f",
+		"render a --for management --registration-id 0123456789abcdef0123456789abcdef",
+		"render a --for management --agent-server http://a", "render a --for management --agent-server https://a:0",
+		"render a --for management --agent-ca-file f",
 		"render a --for management --manager-namespace A_B",
-		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef --token-file /dev/null",
+		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef0123456789abcdef0123 --token-file /dev/null",
 	} {
 		expectOneLineOfHelp(t, strings.Fields(line)...)
 	}

@@ -178,7 +178,7 @@ func (r *Resolver) ImageUnknown() *Error {
 // fromPolicy returns the address that a policy names. Its CA is always pinned.
 func (r *Resolver) fromPolicy(ctx context.Context, source fleetv1.ManagementClusterSource) (fleetv1.ManagementClusterEndpoint, error) {
 	none := fleetv1.ManagementClusterEndpoint{}
-	if err := validateServer(source.Server); err != nil {
+	if err := ValidateServer(source.Server); err != nil {
 		return none, &Error{
 			Reason:  fleetv1.ServerInvalidReason,
 			Message: fmt.Sprintf("The policy's spec.managementCluster.server is not valid: %v", err),
@@ -241,7 +241,7 @@ func keyOf(ref fleetv1.KeyReference) string {
 // fromFleet returns the address in Fleet's configuration.
 func (r *Resolver) fromFleet(settings fleetSettings) (fleetv1.ManagementClusterEndpoint, error) {
 	none := fleetv1.ManagementClusterEndpoint{}
-	if err := validateServer(settings.server); err != nil {
+	if err := ValidateServer(settings.server); err != nil {
 		return none, &Error{
 			Reason:  fleetv1.ServerInvalidReason,
 			Message: fmt.Sprintf("apiServerURL in key %q of ConfigMap %s is not valid: %v", fleetConfigKey, r.fleetConfig(), err),
@@ -254,7 +254,7 @@ func (r *Resolver) fromFleet(settings fleetSettings) (fleetv1.ManagementClusterE
 	if len(settings.ca) == 0 {
 		return endpoint, nil
 	}
-	ca, err := parseCA(settings.ca)
+	ca, err := ParseCA(settings.ca)
 	if err != nil {
 		return none, caUnavailable("apiServerCA in key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), err)
 	}
