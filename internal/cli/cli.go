@@ -152,7 +152,8 @@ done, and something is wrong with a cluster or is still to be done.`,
 	root.SetOut(a.Out)
 	root.SetErr(a.ErrOut)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
-	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a), newRenderCommand(a))
+	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a), newRenderCommand(a),
+		newOrphansCommand(a))
 	root.SetHelpCommand(newHelpCommand(root))
 	a.config.AddFlags(root.PersistentFlags())
 	hideRareFlags(root.PersistentFlags())
@@ -253,14 +254,19 @@ func (a *app) clusterKey(name string) (client.ObjectKey, error) {
 
 // completeClusters offers the names of Clusters.
 func (a *app) completeClusters(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	names, err := a.clusterNames(command.Context())
+	return a.completeNames(command.Context(), &clusterv1.ClusterList{})
+}
+
+// completeNames offers the names of objects in the namespace.
+func (a *app) completeNames(ctx context.Context, list client.ObjectList, opts ...client.ListOption) ([]string, cobra.ShellCompDirective) {
+	names, err := a.names(ctx, list, opts...)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) clusterNames(ctx context.Context) ([]string, error) {
+func (a *app) names(ctx context.Context, list client.ObjectList, opts ...client.ListOption) ([]string, error) {
 	c, err := a.client()
 	if err != nil {
 		return nil, err
@@ -269,15 +275,15 @@ func (a *app) clusterNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &clusterv1.ClusterList{}
-	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := c.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, nil
+	var names []string
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		names = append(names, obj.(client.Object).GetName())
+		return nil
+	})
+	return names, err
 }
 
 // warnf tells a person what is no result.

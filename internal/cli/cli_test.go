@@ -74,6 +74,9 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"describe", "describe a b", "describe a --output wide", "describe a --denied-ranges nowhere",
 		"diagnose", "diagnose a b", "diagnose a --output wide", "diagnose a --denied-ranges nowhere",
 		"rotate", "rotate a b",
+		"orphans --output wide", "orphans --all", "orphans --dry-run", "orphans a --all-namespaces", "orphans --delete",
+		"orphans --delete a --all", "orphans --delete a --output json", "orphans --delete a --silent-for -1s", "orphans --delete a --wait -1s",
+		"orphans --delete a --wait soon",
 		"render", "render a", "render a --for nothing", "render a b --for workload", "render A --for management",
 		"render a --for workload", "render a --for management --token-file t", "render a --for management --registration-id short",
 		"render a --for management --registration-id 0123456789abcdef0123456789abcdef",
@@ -87,7 +90,7 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 }
 
 func TestWithoutAKubeconfigTheErrorIsOneLineThatSaysWhatToDo(t *testing.T) {
-	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "render a --for management"} {
+	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "orphans", "orphans --delete a", "render a --for management"} {
 		g := NewWithT(t)
 		code, out, errOut := run(t, append(strings.Fields(line), "--server", "")...)
 		g.Expect(code).To(Equal(ExitFailed))
