@@ -77,6 +77,8 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"orphans --output wide", "orphans --all", "orphans --dry-run", "orphans a --all-namespaces", "orphans --delete",
 		"orphans --delete a --all", "orphans --delete a --output json", "orphans --delete a --silent-for -1s", "orphans --delete a --wait -1s",
 		"orphans --delete a --wait soon",
+		"handback", "handback --mode token", "handback a", "handback a --mode nothing", "handback a --mode token --all", "handback a --mode fleet --all-namespaces",
+		"handback --mode token --all-namespaces", "handback a --mode token --denied-ranges nowhere",
 		"render", "render a", "render a --for nothing", "render a b --for workload", "render A --for management",
 		"render a --for workload", "render a --for management --token-file t", "render a --for management --registration-id short",
 		"render a --for management --registration-id 0123456789abcdef0123456789abcdef",
@@ -90,7 +92,7 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 }
 
 func TestWithoutAKubeconfigTheErrorIsOneLineThatSaysWhatToDo(t *testing.T) {
-	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "orphans", "orphans --delete a", "render a --for management"} {
+	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "orphans", "orphans --delete a", "handback a --mode token", "render a --for management"} {
 		g := NewWithT(t)
 		code, out, errOut := run(t, append(strings.Fields(line), "--server", "")...)
 		g.Expect(code).To(Equal(ExitFailed))

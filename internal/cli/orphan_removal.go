@@ -20,10 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -39,23 +37,16 @@ const (
 
 // orphanRemoval removes orphans. Each step can be done again.
 type orphanRemoval struct {
+	*app
 	client          client.Client
 	writer          *upstream.Writer
-	clock           clock.WithTicker
-	out, errOut     io.Writer
 	dryRun          bool
 	silentFor, wait time.Duration
 }
 
 func (o *orphanOptions) removal(c client.Client) *orphanRemoval {
-	return &orphanRemoval{
-		client: c,
-		writer: &upstream.Writer{Client: c, Reader: c, Cache: c, ManagerNamespace: o.managerNamespace, Clock: o.clock},
-		clock:  o.clock,
-		out:    o.Out, errOut: o.ErrOut,
-		dryRun:    o.dryRun,
-		silentFor: o.silentFor, wait: o.wait,
-	}
+	writer := &upstream.Writer{Client: c, Reader: c, Cache: c, ManagerNamespace: o.managerNamespace, Clock: o.clock}
+	return &orphanRemoval{app: o.app, client: c, writer: writer, dryRun: o.dryRun, silentFor: o.silentFor, wait: o.wait}
 }
 
 // disarmed is an orphan whose agent has no credential any more.
@@ -79,7 +70,7 @@ func (r *orphanRemoval) run(ctx context.Context, found []orphan) error {
 		if !errors.As(err, &why) {
 			return fmt.Errorf("removing %s: %w", o.key(), err)
 		}
-		warnf(r.errOut, "%s: left as it is: %s", o.key(), why.why)
+		warnf(r.ErrOut, "%s: left as it is: %s", o.key(), why.why)
 		left++
 		return nil
 	}
@@ -118,10 +109,10 @@ func (r *orphanRemoval) begin(ctx context.Context, o *orphan) (time.Time, error)
 		return time.Time{}, &errLeft{o.Obstacle}
 	}
 	if r.dryRun {
-		fmt.Fprintf(r.out, "%s: would be removed: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
+		fmt.Fprintf(r.Out, "%s: would be removed: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
 		return time.Time{}, nil
 	}
-	fmt.Fprintf(r.out, "%s: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
+	fmt.Fprintf(r.Out, "%s: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
 	if o.Kind == orphanedAccount {
 		return time.Time{}, r.writer.RemoveLeftOver(ctx, o.RegistrationID, o.Name)
 	}
@@ -172,18 +163,14 @@ func (r *orphanRemoval) read(ctx context.Context, o *orphan) (*fleet.Cluster, er
 
 // stopHosted stops the agent that runs on the management cluster, where there is one.
 func (r *orphanRemoval) stopHosted(ctx context.Context, reg upstream.Registration) error {
-	for deadline := r.clock.Now().Add(stopTimeout); ; {
+	stopped, err := r.eventually(ctx, stopTimeout, stopInterval, func() (bool, error) {
 		_, stopped, err := r.writer.StopHosted(ctx, reg)
-		switch {
-		case err != nil || stopped:
-			return err
-		case !r.clock.Now().Before(deadline):
-			return &errLeft{fmt.Sprintf("its agent in namespace %s has not stopped; run this again", r.writer.ManagerNamespace)}
-		}
-		if err := r.sleep(ctx, stopInterval); err != nil {
-			return err
-		}
+		return stopped, err
+	})
+	if err == nil && !stopped {
+		err = &errLeft{fmt.Sprintf("its agent in namespace %s has not stopped; run this again", r.writer.ManagerNamespace)}
 	}
+	return err
 }
 
 // await waits until the watches of an agent have ended.
@@ -193,17 +180,8 @@ func (r *orphanRemoval) await(ctx context.Context, d *disarmed) error {
 	if left <= 0 {
 		return nil
 	}
-	fmt.Fprintf(r.out, "%s: waiting until %s for the agent's watches to end. After a break run this again.\n", d.key(), end.Local().Format(time.TimeOnly))
+	fmt.Fprintf(r.Out, "%s: waiting until %s for the agent's watches to end. After a break run this again.\n", d.key(), end.Local().Format(time.TimeOnly))
 	return r.sleep(ctx, left)
-}
-
-func (r *orphanRemoval) sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-r.clock.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // finish removes the Fleet Cluster, unless something has happened while it was waited for.
@@ -222,6 +200,6 @@ func (r *orphanRemoval) finish(ctx context.Context, d *disarmed) error {
 	if _, err := r.writer.Delete(ctx, reg, upstream.DeleteOptions{Abandon: true}); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "%s: removed.\n", d.key())
+	fmt.Fprintf(r.Out, "%s: removed.\n", d.key())
 	return nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -342,12 +343,7 @@ func (o *renderOptions) token() (string, error) {
 // printManifests prints objects as YAML documents.
 func printManifests(out io.Writer, objects []client.Object) error {
 	for _, obj := range objects {
-		kind, err := apiutil.GVKForObject(obj, scheme)
-		if err != nil {
-			return err
-		}
-		obj.GetObjectKind().SetGroupVersionKind(kind)
-		content, err := agent.ToUnstructured(obj)
+		content, err := toUnstructured(obj)
 		if err != nil {
 			return err
 		}
@@ -360,4 +356,14 @@ func printManifests(out io.Writer, objects []client.Object) error {
 		}
 	}
 	return nil
+}
+
+// toUnstructured returns an object of the management cluster with its kind.
+func toUnstructured(obj client.Object) (*unstructured.Unstructured, error) {
+	kind, err := apiutil.GVKForObject(obj, scheme)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(kind)
+	return agent.ToUnstructured(obj)
 }

@@ -166,6 +166,23 @@ func (r *Resolver) Resolve(ctx context.Context, policy fleetv1.FleetRegistration
 	return agent, err
 }
 
+// FleetServer returns the address in Fleet's configuration, which Fleet needs to register
+// clusters by itself. The error is an *Error where it has none, or not a valid one.
+func (r *Resolver) FleetServer(ctx context.Context) (string, error) {
+	settings, err := r.settings(ctx)
+	if err != nil {
+		return "", err
+	}
+	if settings.server == "" {
+		return "", &Error{
+			Reason:  fleetv1.ManagementClusterUnknownReason,
+			Message: fmt.Sprintf("Key %q of ConfigMap %s has no apiServerURL, without which Fleet registers no cluster: set it with Fleet's chart", fleetConfigKey, r.fleetConfig()),
+		}
+	}
+	endpoint, err := r.fromFleet(settings)
+	return endpoint.Server, err
+}
+
 // ImageUnknown returns the error for an AgentSpec without an image.
 func (r *Resolver) ImageUnknown() *Error {
 	return &Error{
