@@ -67,6 +67,13 @@ const (
 	// and on its cluster namespace.
 	OrphanLabel = KeyPrefix + "orphan"
 
+	// AccessEndedAnnotation on a Fleet Cluster that is being removed as an orphan says when
+	// its agent's service account was deleted.
+	AccessEndedAnnotation = KeyPrefix + "access-ended"
+
+	// HandedOverLabel is "true" on a Fleet Cluster that was handed back to Fleet.
+	HandedOverLabel = KeyPrefix + "handed-over"
+
 	// AdoptingAnnotation on a Fleet Cluster says that it was taken over from Fleet's own
 	// registration, which may still be at work on it. On its Namespace it says when that was
 	// last touched, so that Fleet looks again.

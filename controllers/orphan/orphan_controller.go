@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.missing.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !ours(cluster) {
+	if !upstream.MadeForRegistration(cluster) {
 		r.missing.Delete(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
@@ -130,14 +130,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	return ctrl.Result{}, r.report(ctx, cluster)
-}
-
-// ours tells whether a Fleet Cluster was made for a registration, is still ours and is
-// there to stay.
-func ours(cluster *fleet.Cluster) bool {
-	return cluster.Labels[fleet.ClusterManagementLabel] == upstream.ManagementLabelValue &&
-		cluster.Annotations[fleetv1.RegistrationIDAnnotation] != "" &&
-		cluster.DeletionTimestamp.IsZero()
 }
 
 func labelled(obj client.Object) bool { return obj.GetLabels()[fleetv1.OrphanLabel] == "true" }
@@ -182,7 +174,7 @@ func (r *Reconciler) report(ctx context.Context, cached *fleet.Cluster) error {
 	ctrl.LoggerFrom(ctx).Info("The registration of a Fleet Cluster is gone", "FleetCluster", key)
 	r.Recorder.Eventf(cluster, nil, corev1.EventTypeWarning, orphanedReason, "Report",
 		"The FleetRegistration of this Fleet Cluster is gone. Nothing was removed, and its agent may still be at work. "+
-			"What to do is described in docs/operations/orphans.md; to remove it: hack/remove-orphan.sh %s %s", key.Namespace, key.Name)
+			"What to do is described in docs/operations/orphans.md; to remove it: clusterctl fleet orphans --delete %s --namespace %s", key.Name, key.Namespace)
 	return nil
 }
 
@@ -197,7 +189,7 @@ func (r *Reconciler) confirm(ctx context.Context, cached *fleet.Cluster) (*fleet
 		}
 		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", key, err)
 	}
-	if cluster.UID != cached.UID || !ours(cluster) || labelled(cluster) {
+	if cluster.UID != cached.UID || !upstream.MadeForRegistration(cluster) || labelled(cluster) {
 		return nil, nil
 	}
 	// A registration can be in another namespace than its Fleet Cluster.

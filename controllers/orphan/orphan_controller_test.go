@@ -206,7 +206,7 @@ func TestAFleetClusterWithoutRegistrationIsReportedOnce(t *testing.T) {
 	cluster, ofNamespace := e.labels(t)
 	g.Expect(cluster).To(BeTrue())
 	g.Expect(ofNamespace).To(BeTrue())
-	g.Expect(<-e.events.Events).To(And(HavePrefix("Warning Orphaned "), HaveSuffix("hack/remove-orphan.sh team-a edge-1")))
+	g.Expect(<-e.events.Events).To(And(HavePrefix("Warning Orphaned "), HaveSuffix("clusterctl fleet orphans --delete edge-1 --namespace team-a")))
 
 	e.pass(time.Hour)
 	g.Expect(e.reconcile(t)).To(BeZero())

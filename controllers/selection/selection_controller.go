@@ -25,7 +25,6 @@ package selection
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -400,14 +399,14 @@ func (r *Reconciler) registrationID(ctx context.Context, key types.NamespacedNam
 		return "", fmt.Errorf("reading Fleet Cluster %s: %w", key, err)
 	}
 	id := existing.Annotations[fleetv1.RegistrationIDAnnotation]
-	if !validID(id) || existing.Annotations[fleetv1.ClusterUIDAnnotation] != string(cluster.UID) {
-		return newID(), nil
+	if !upstream.ValidID(id) || existing.Annotations[fleetv1.ClusterUIDAnnotation] != string(cluster.UID) {
+		return upstream.NewID(), nil
 	}
 	switch held, err := r.held(ctx, id); {
 	case err != nil:
 		return "", err
 	case held:
-		return newID(), nil
+		return upstream.NewID(), nil
 	}
 	return id, nil
 }
@@ -421,13 +420,6 @@ func (r *Reconciler) held(ctx context.Context, id string) (bool, error) {
 	}
 	return slices.ContainsFunc(list.Items, func(reg fleetv1.FleetRegistration) bool { return reg.Spec.RegistrationID == id }), nil
 }
-
-const idLength = 52
-
-// newID returns 256 random bits, in letters and digits.
-func newID() string { return (rand.Text() + rand.Text())[:idLength] }
-
-func validID(id string) bool { return len(id) == idLength }
 
 // update brings the spec in line with the selection, as far as it is the registration's
 // turn, and with this management cluster where it comes from another one, selected or not.

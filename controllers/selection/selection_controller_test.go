@@ -43,6 +43,7 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 // epoch is the time of the tests.
@@ -182,7 +183,7 @@ func registered(change ...func(*fleetv1.FleetRegistration)) *fleetv1.FleetRegist
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: key.Name, UID: "uid-of-cluster"}},
 		},
 		Spec: fleetv1.FleetRegistrationSpec{
-			RegistrationID: strings.Repeat("i", idLength), ClusterUID: "uid-of-cluster",
+			RegistrationID: strings.Repeat("i", len(upstream.NewID())), ClusterUID: "uid-of-cluster",
 			FleetCluster: fleetv1.FleetClusterReference(key),
 			SelectedBy:   fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster},
 			Agent:        goodAgent,
@@ -224,7 +225,7 @@ func TestALabelledClusterGetsARegistrationInOneWrite(t *testing.T) {
 		APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "edge-1", UID: "uid-of-cluster",
 	}}))
 	g.Expect(reg.Labels).To(Equal(map[string]string{clusterv1.ClusterNameLabel: "edge-1", clusterv1.WatchLabel: "shard-1"}))
-	g.Expect(reg.Spec.RegistrationID).To(HaveLen(idLength))
+	g.Expect(reg.Spec.RegistrationID).To(Satisfy(upstream.ValidID))
 	g.Expect(reg.Spec.FleetCluster).To(Equal(fleetv1.FleetClusterReference{Namespace: "team-a", Name: "edge-1"}))
 	g.Expect(reg.Spec.SelectedBy).To(Equal(fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}))
 	g.Expect(reg.Spec.Agent).To(Equal(goodAgent))
@@ -264,7 +265,7 @@ func TestANameThatIsNoLabelIsMadeOneForFleet(t *testing.T) {
 }
 
 func TestTheIDOfTheClustersOwnFleetClusterIsTakenUpAgain(t *testing.T) {
-	id := strings.Repeat("x", idLength)
+	id := strings.Repeat("x", len(upstream.NewID()))
 	for _, tt := range []struct {
 		name        string
 		annotations map[string]string
@@ -284,7 +285,7 @@ func TestTheIDOfTheClustersOwnFleetClusterIsTakenUpAgain(t *testing.T) {
 			e.reconcile(t)
 
 			got := e.registrationNow(t).Spec.RegistrationID
-			g.Expect(got).To(HaveLen(idLength))
+			g.Expect(got).To(Satisfy(upstream.ValidID))
 			isID := Equal(id)
 			if !tt.reused {
 				isID = Not(isID)
@@ -297,7 +298,7 @@ func TestTheIDOfTheClustersOwnFleetClusterIsTakenUpAgain(t *testing.T) {
 // Whoever can make Fleet Clusters can copy an ID that others hold.
 func TestAnIDThatAnotherRegistrationHoldsIsNotTakenUp(t *testing.T) {
 	g := NewWithT(t)
-	id := strings.Repeat("x", idLength)
+	id := strings.Repeat("x", len(upstream.NewID()))
 	existing := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{
 		fleetv1.ClusterUIDAnnotation: "uid-of-cluster", fleetv1.RegistrationIDAnnotation: id,
 	}}}
@@ -308,7 +309,7 @@ func TestAnIDThatAnotherRegistrationHoldsIsNotTakenUp(t *testing.T) {
 
 	e.reconcile(t)
 
-	g.Expect(e.registrationNow(t).Spec.RegistrationID).To(And(HaveLen(idLength), Not(Equal(id))))
+	g.Expect(e.registrationNow(t).Spec.RegistrationID).To(And(Satisfy(upstream.ValidID), Not(Equal(id))))
 }
 
 func TestNothingIsDoneWithAClusterThatIsNotToJoin(t *testing.T) {

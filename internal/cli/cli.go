@@ -29,6 +29,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,6 +39,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
@@ -65,6 +67,9 @@ const (
 
 // programName is how people call the program.
 const programName = "clusterctl fleet"
+
+// userAgent is how the program names itself to API servers, and as the owner of fields.
+const userAgent = "clusterctl-fleet"
 
 // defaultManagerNamespace is where clusterctl installs the manager.
 const defaultManagerNamespace = "capi-fleet-system"
@@ -152,7 +157,8 @@ done, and something is wrong with a cluster or is still to be done.`,
 	root.SetOut(a.Out)
 	root.SetErr(a.ErrOut)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
-	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a), newRenderCommand(a))
+	root.AddCommand(newStatusCommand(a), newDescribeCommand(a), newDiagnoseCommand(a), newRotateCommand(a), newRenderCommand(a),
+		newOrphansCommand(a), newHandbackCommand(a))
 	root.SetHelpCommand(newHelpCommand(root))
 	a.config.AddFlags(root.PersistentFlags())
 	hideRareFlags(root.PersistentFlags())
@@ -222,6 +228,15 @@ func newScheme() *runtime.Scheme {
 
 // client returns a client of the management cluster, which reads live.
 func (a *app) client() (client.Client, error) {
+	config, err := a.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// restConfig returns how the management cluster is reached.
+func (a *app) restConfig() (*rest.Config, error) {
 	// Without any configuration client-go would try a port of this machine.
 	raw, err := a.config.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
@@ -234,9 +249,34 @@ func (a *app) client() (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = "clusterctl-fleet"
+	config.UserAgent = userAgent
 	config.QPS, config.Burst = 50, 100
-	return client.New(config, client.Options{Scheme: scheme})
+	return config, nil
+}
+
+// sleep waits, and fails where the context ends before.
+func (a *app) sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-a.clock.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// eventually asks until something is done, or the time is over, and tells which.
+func (a *app) eventually(ctx context.Context, timeout, interval time.Duration, done func() (bool, error)) (bool, error) {
+	for deadline := a.clock.Now().Add(timeout); ; {
+		if ok, err := done(); err != nil || ok {
+			return ok, err
+		}
+		if !a.clock.Now().Before(deadline) {
+			return false, nil
+		}
+		if err := a.sleep(ctx, interval); err != nil {
+			return false, err
+		}
+	}
 }
 
 // namespace returns the namespace of the flags, else that of the kubeconfig's context.
@@ -253,14 +293,19 @@ func (a *app) clusterKey(name string) (client.ObjectKey, error) {
 
 // completeClusters offers the names of Clusters.
 func (a *app) completeClusters(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	names, err := a.clusterNames(command.Context())
+	return a.completeNames(command.Context(), &clusterv1.ClusterList{})
+}
+
+// completeNames offers the names of objects in the namespace.
+func (a *app) completeNames(ctx context.Context, list client.ObjectList, opts ...client.ListOption) ([]string, cobra.ShellCompDirective) {
+	names, err := a.names(ctx, list, opts...)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) clusterNames(ctx context.Context) ([]string, error) {
+func (a *app) names(ctx context.Context, list client.ObjectList, opts ...client.ListOption) ([]string, error) {
 	c, err := a.client()
 	if err != nil {
 		return nil, err
@@ -269,15 +314,15 @@ func (a *app) clusterNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &clusterv1.ClusterList{}
-	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := c.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, nil
+	var names []string
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		names = append(names, obj.(client.Object).GetName())
+		return nil
+	})
+	return names, err
 }
 
 // warnf tells a person what is no result.

@@ -74,18 +74,25 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"describe", "describe a b", "describe a --output wide", "describe a --denied-ranges nowhere",
 		"diagnose", "diagnose a b", "diagnose a --output wide", "diagnose a --denied-ranges nowhere",
 		"rotate", "rotate a b",
+		"orphans --output wide", "orphans --all", "orphans --dry-run", "orphans a --all-namespaces", "orphans --delete",
+		"orphans --delete a --all", "orphans --delete a --output json", "orphans --delete a --silent-for -1s", "orphans --delete a --wait -1s",
+		"orphans --delete a --wait soon",
+		"handback", "handback --mode token", "handback a", "handback a --mode nothing", "handback a --mode token --all", "handback a --mode fleet --all-namespaces",
+		"handback --mode token --all-namespaces", "handback a --mode token --denied-ranges nowhere",
 		"render", "render a", "render a --for nothing", "render a b --for workload", "render A --for management",
 		"render a --for workload", "render a --for management --token-file t", "render a --for management --registration-id short",
-		"render a --for management --agent-server http://a", "render a --for management --agent-ca-file f",
+		"render a --for management --registration-id 0123456789abcdef0123456789abcdef",
+		"render a --for management --agent-server http://a", "render a --for management --agent-server https://a:0",
+		"render a --for management --agent-ca-file f",
 		"render a --for management --manager-namespace A_B",
-		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef --token-file /dev/null",
+		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef0123456789abcdef0123 --token-file /dev/null",
 	} {
 		expectOneLineOfHelp(t, strings.Fields(line)...)
 	}
 }
 
 func TestWithoutAKubeconfigTheErrorIsOneLineThatSaysWhatToDo(t *testing.T) {
-	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "render a --for management"} {
+	for _, line := range []string{"status", "describe a", "diagnose a", "rotate a", "orphans", "orphans --delete a", "handback a --mode token", "render a --for management"} {
 		g := NewWithT(t)
 		code, out, errOut := run(t, append(strings.Fields(line), "--server", "")...)
 		g.Expect(code).To(Equal(ExitFailed))

@@ -18,6 +18,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -237,21 +238,47 @@ func (g *gatherer) agentRights(ctx context.Context) error {
 	if f.registration == nil || f.registration.Status.Namespace == "" {
 		return nil
 	}
-	account := f.registration.Status.Namespace
-	for _, r := range rightsOf(f.registration) {
+	var err error
+	f.denied, err = deniedRights(ctx, g.client, f.registration, g.managerNamespace)
+	return g.note(unreadRights, err)
+}
+
+// deniedRights returns what the agent's account in a namespace may not do.
+func deniedRights(ctx context.Context, c client.Client, reg *fleetv1.FleetRegistration, namespace string) ([]string, error) {
+	var denied []string
+	for _, r := range rightsOf(reg) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               serviceaccount.MakeUsername(g.managerNamespace, account),
-			Groups:             append(serviceaccount.MakeGroupNames(g.managerNamespace), "system:authenticated"),
+			User:               serviceaccount.MakeUsername(namespace, reg.Status.Namespace),
+			Groups:             append(serviceaccount.MakeGroupNames(namespace), "system:authenticated"),
 			ResourceAttributes: &r.attributes,
 		}}
-		if err := g.client.Create(ctx, review); err != nil {
-			return g.note(unreadRights, err)
+		if err := c.Create(ctx, review); err != nil {
+			return denied, err
 		}
 		if !review.Status.Allowed {
-			f.denied = append(f.denied, r.words)
+			denied = append(denied, r.words)
 		}
 	}
-	return nil
+	return denied, nil
+}
+
+// connect returns a client of a Cluster's workload cluster, by the kubeconfig that Cluster
+// API keeps. What is wrong with that is a *remote.Error.
+func connect(ctx context.Context, c client.Reader, key client.ObjectKey, denied remote.DeniedRanges) (*remote.Client, error) {
+	secret := &corev1.Secret{}
+	found, err := get(ctx, c, client.ObjectKey{Namespace: key.Namespace, Name: capisecret.Name(key.Name, capisecret.Kubeconfig)}, secret)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		secret = nil
+	}
+	kubeconfig, refused := remote.KubeconfigFromSecret(secret)
+	if refused != nil {
+		return nil, refused
+	}
+	dialer := &remote.Dialer{Denied: denied, UserAgent: userAgent}
+	return dialer.Connect(kubeconfig)
 }
 
 // visit looks at the workload cluster.
@@ -260,30 +287,18 @@ func (g *gatherer) visit(ctx context.Context) error {
 	if f.cluster == nil || f.registration == nil {
 		return nil
 	}
-	secret := &corev1.Secret{}
-	found, err := g.optional(ctx, unreadKubeconfig, client.ObjectKey{Namespace: f.key.Namespace, Name: capisecret.Name(f.key.Name, capisecret.Kubeconfig)}, secret)
-	if err != nil || f.unread[unreadKubeconfig] {
-		return err
-	}
-	if !found {
-		secret = nil
-	}
-	f.workload = &visit{}
-	kubeconfig, refused := remote.KubeconfigFromSecret(secret)
-	if refused != nil {
-		f.workload.kubeconfig = refused
+	workload, err := connect(ctx, g.client, f.key, g.denied)
+	switch refused := (*remote.Error)(nil); {
+	case errors.As(err, &refused):
+		f.workload = &visit{kubeconfig: refused}
 		return nil
-	}
-	dialer := &remote.Dialer{Denied: g.denied, UserAgent: "clusterctl-fleet"}
-	workload, err := dialer.Connect(kubeconfig)
-	if err != nil {
-		f.workload.kubeconfig = remote.Classify(err)
-		return nil
+	case err != nil:
+		return g.note(unreadKubeconfig, err)
 	}
 	defer workload.Close()
 	ctx, cancel := context.WithTimeout(ctx, visitTimeout)
 	defer cancel()
-	f.workload.insecureTLS = workload.InsecureTLS
+	f.workload = &visit{insecureTLS: workload.InsecureTLS}
 	f.workload.reach = remote.Classify(look(ctx, workload, f))
 	return nil
 }

@@ -19,6 +19,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,6 +57,15 @@ func get(ctx context.Context, c client.Reader, key client.ObjectKey, obj client.
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// mergePatch merges a patch into an object.
+func mergePatch(ctx context.Context, c client.Client, obj client.Object, patch map[string]any) error {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, obj, client.RawPatch(types.MergePatchType, data))
 }
 
 // ignoreNoMatch drops the error of a kind that is not installed.

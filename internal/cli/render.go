@@ -18,19 +18,16 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -106,7 +103,7 @@ bundles that the Fleet Cluster does not have: an agent that starts uninstalls th
 	flags.StringVar(&o.target, "for", "", "cluster to which the objects go: management or workload")
 	flags.StringVar(&o.managerNamespace, "manager-namespace", defaultManagerNamespace, "namespace of the agents' accounts, that of capi-fleet's manager")
 	flags.StringVar(&o.fleetNamespace, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
-	flags.StringVar(&o.registrationID, "registration-id", "", "ID that marks the objects, the same for both clusters, 32 to 64 letters and digits")
+	flags.StringVar(&o.registrationID, "registration-id", "", "ID that marks the objects, the same for both clusters; --for management makes one up")
 	flags.StringVar(&o.server, "agent-server", "", "https URL at which the agent finds the management cluster")
 	flags.StringVar(&o.caFile, "agent-ca-file", "", "file with the certificates that sign that server's, PEM; it goes with --agent-server")
 	flags.StringVar(&o.image, "agent-image", "", "image of the agent")
@@ -125,12 +122,10 @@ func (o *renderOptions) complete(name string) error {
 		return usagef("%q is not the name of a Cluster", name)
 	case len(validation.IsDNS1123Label(o.managerNamespace)) > 0:
 		return usagef("--manager-namespace: %q is not the name of a namespace", o.managerNamespace)
-	case o.registrationID != "" && !validID(o.registrationID):
-		return usagef("--registration-id must have 32 to 64 letters and digits")
+	case o.registrationID != "" && !upstream.ValidID(o.registrationID):
+		return usagef("--registration-id must be 52 letters and digits, as --for management prints it")
 	case o.caFile != "" && o.server == "":
 		return usagef("--agent-ca-file goes with --agent-server")
-	case o.server != "" && !validServer(o.server):
-		return usagef("--agent-server must be an https URL without user, query and fragment")
 	case workload && o.tokenFile == "":
 		return usagef("--token-file is missing: make the token with kubectl create token, as --for management says")
 	case !workload && o.tokenFile != "":
@@ -138,16 +133,13 @@ func (o *renderOptions) complete(name string) error {
 	case o.offline && workload && (o.server == "" || o.image == "" || o.registrationID == ""):
 		return usagef("--offline --for workload needs --agent-server, --agent-image and --registration-id")
 	}
+	if o.server == "" {
+		return nil
+	}
+	if err := endpoint.ValidateServer(o.server); err != nil {
+		return usagef("--agent-server: %v", err)
+	}
 	return nil
-}
-
-func validID(id string) bool {
-	return len(id) >= 32 && len(id) <= 64 && strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
-}
-
-func validServer(server string) bool {
-	u, err := url.Parse(server)
-	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 func (o *renderOptions) run(ctx context.Context, name string) error {
@@ -253,7 +245,7 @@ func (o *renderOptions) override(in *rendering) error {
 	case in.ID == "" && o.target == forWorkload:
 		return fmt.Errorf("there is no registration and no Fleet Cluster %s: apply the objects of the management cluster first, or use --registration-id", in.FleetCluster)
 	case in.ID == "":
-		in.ID = newID()
+		in.ID = upstream.NewID()
 	}
 	if in.Namespace == "" {
 		in.Namespace = fleet.ClusterNamespace(in.FleetCluster.Namespace, in.FleetCluster.Name)
@@ -269,19 +261,12 @@ func (o *renderOptions) override(in *rendering) error {
 		if err != nil {
 			return err
 		}
-		if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-			return usagef("--agent-ca-file: %s holds no certificate", o.caFile)
+		if ca, err = endpoint.ParseCA(ca); err != nil {
+			return usagef("--agent-ca-file: %s %v", o.caFile, err)
 		}
 		in.agent.ManagementCluster.CertificateAuthorityData = ca
 	}
 	return nil
-}
-
-// newID returns the ID of a registration that nobody made before.
-func newID() string {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // It never fails.
-	return hex.EncodeToString(id)
 }
 
 func (o *renderOptions) printManagement(in *rendering) error {
@@ -358,12 +343,7 @@ func (o *renderOptions) token() (string, error) {
 // printManifests prints objects as YAML documents.
 func printManifests(out io.Writer, objects []client.Object) error {
 	for _, obj := range objects {
-		kind, err := apiutil.GVKForObject(obj, scheme)
-		if err != nil {
-			return err
-		}
-		obj.GetObjectKind().SetGroupVersionKind(kind)
-		content, err := agent.ToUnstructured(obj)
+		content, err := toUnstructured(obj)
 		if err != nil {
 			return err
 		}
@@ -376,4 +356,14 @@ func printManifests(out io.Writer, objects []client.Object) error {
 		}
 	}
 	return nil
+}
+
+// toUnstructured returns an object of the management cluster with its kind.
+func toUnstructured(obj client.Object) (*unstructured.Unstructured, error) {
+	kind, err := apiutil.GVKForObject(obj, scheme)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(kind)
+	return agent.ToUnstructured(obj)
 }

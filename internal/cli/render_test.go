@@ -17,6 +17,12 @@ limitations under the License.
 package cli
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,6 +30,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 var documentKind = regexp.MustCompile(`(?m)^kind: (\w+)$`)
@@ -39,7 +47,7 @@ func kinds(stream string) []string {
 
 func TestRenderNeedsNoClusterAtAll(t *testing.T) {
 	g := NewWithT(t)
-	const id = "0123456789abcdef0123456789abcdef"
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123"
 	common := []string{"render", "edge-1", "--namespace", "team-a", "--offline", "--registration-id", id}
 	code, management, errOut := run(t, append(common, "--for", "management")...)
 	g.Expect(code).To(Equal(ExitOK), errOut)
@@ -62,4 +70,33 @@ func TestRenderNeedsNoClusterAtAll(t *testing.T) {
 	g.Expect(found[len(found)-2:]).To(Equal([]string{"Secret", "Deployment"}), "an agent that starts before its Secret is there has no address")
 	g.Expect(workload).To(ContainSubstring("registration-id: " + id))
 	g.Expect(management + workload).NotTo(ContainSubstring("null"))
+}
+
+func TestRenderMakesAnIDThatAManagerWouldTakeOver(t *testing.T) {
+	g := NewWithT(t)
+	_, management, errOut := run(t, "render", "edge-1", "--namespace", "team-a", "--offline", "--for", "management")
+	ids := regexp.MustCompile(`registration-id: (\S+)`).FindStringSubmatch(management)
+	g.Expect(ids).To(HaveLen(2), errOut)
+	g.Expect(upstream.ValidID(ids[1])).To(BeTrue(), ids[1])
+}
+
+func TestRenderRefusesACAFileWithAPrivateKey(t *testing.T) {
+	g := NewWithT(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	g.Expect(err).NotTo(HaveOccurred())
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	g.Expect(err).NotTo(HaveOccurred())
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	g.Expect(err).NotTo(HaveOccurred())
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	line := []string{"render", "edge-1", "--offline", "--for", "management", "--agent-server", "https://mgmt.example.com", "--agent-ca-file", file}
+
+	g.Expect(os.WriteFile(file, bundle, 0o600)).To(Succeed())
+	code, _, errOut := run(t, line...)
+	g.Expect(code).To(Equal(ExitOK), errOut)
+	bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...)
+	g.Expect(os.WriteFile(file, bundle, 0o600)).To(Succeed())
+	expectOneLineOfHelp(t, line...)
 }

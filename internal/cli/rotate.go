@@ -22,9 +22,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
@@ -61,9 +58,8 @@ func (a *app) rotate(ctx context.Context, name string) error {
 		return fmt.Errorf("the Cluster %s is not registered: %s diagnose %s says why", key, programName, name)
 	}
 	now := a.clock.Now().UTC().Format(time.RFC3339)
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, fleetv1.RotateAnnotation, now)
-	target := &fleetv1.FleetRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{fleetv1.RotateAnnotation: now}}}
+	if err := mergePatch(ctx, c, reg, patch); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.Out, "Asked for a new credential of %s.\n", key)

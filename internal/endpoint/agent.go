@@ -126,7 +126,7 @@ func (r *Resolver) readCA(ctx context.Context, ca fleetv1.CASource, field string
 	if err != nil {
 		return nil, err
 	}
-	certificates, err := parseCA(bundle)
+	certificates, err := ParseCA(bundle)
 	if err != nil {
 		return nil, caUnavailable("%s %v", from, err)
 	}

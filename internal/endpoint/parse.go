@@ -53,9 +53,9 @@ var (
 	imageName = regexp.MustCompile(`^[A-Za-z0-9\[][-A-Za-z0-9._:/@\[\]]*$`)
 )
 
-// validateServer says what is wrong with the URL of an API server. The words fit
+// ValidateServer says what is wrong with the URL of an API server. The words fit
 // behind a colon and do not repeat it: there may be a password in it.
-func validateServer(server string) error {
+func ValidateServer(server string) error {
 	if len(server) > maxServerLength {
 		return errors.New("it is longer than 512 characters")
 	}
@@ -93,11 +93,11 @@ func validateServer(server string) error {
 
 const certificateBlock = "CERTIFICATE"
 
-// parseCA returns the certificates of a PEM bundle, in their order, and nothing
+// ParseCA returns the certificates of a PEM bundle, in their order, and nothing
 // else that is in it: what it returns is given to every workload cluster. A bundle
 // with a private key or a certificate that cannot be read is refused as a whole.
 // The words of an error fit behind the name of the source.
-func parseCA(bundle []byte) ([]byte, error) {
+func ParseCA(bundle []byte) ([]byte, error) {
 	// The words of the text and not the decoded blocks: a block that does not
 	// decode is worth a warning as well.
 	if bytes.Contains(bundle, []byte("PRIVATE KEY-----")) {
@@ -127,7 +127,7 @@ func parseCA(bundle []byte) ([]byte, error) {
 }
 
 // trustedBy says whether roots include or have signed each certificate of a bundle
-// that parseCA returned.
+// that ParseCA returned.
 func trustedBy(roots *x509.CertPool, bundle []byte) bool {
 	intermediates := x509.NewCertPool()
 	intermediates.AppendCertsFromPEM(bundle)
@@ -165,7 +165,7 @@ func parseClusterInfo(kubeconfig string) (fleetv1.ManagementClusterEndpoint, err
 	if cluster == nil {
 		return none, errors.New("names no cluster, or more than one")
 	}
-	if err := validateServer(cluster.Server); err != nil {
+	if err := ValidateServer(cluster.Server); err != nil {
 		return none, errors.New("names no valid https server")
 	}
 	// None of these would reach the agent, and without them it could not connect or
@@ -177,7 +177,7 @@ func parseClusterInfo(kubeconfig string) (fleetv1.ManagementClusterEndpoint, err
 	if len(cluster.CertificateAuthorityData) == 0 {
 		return endpoint, nil
 	}
-	if endpoint.CertificateAuthorityData, err = parseCA(cluster.CertificateAuthorityData); err != nil {
+	if endpoint.CertificateAuthorityData, err = ParseCA(cluster.CertificateAuthorityData); err != nil {
 		return none, errors.New("names no valid CA")
 	}
 	return endpoint, nil

@@ -75,7 +75,7 @@ func TestValidateServer(t *testing.T) {
 		"https://localhost:1",
 		"https://MANAGEMENT.example.com.:65535",
 	} {
-		if err := validateServer(valid); err != nil {
+		if err := ValidateServer(valid); err != nil {
 			t.Errorf("%s: %v", valid, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestValidateServer(t *testing.T) {
 		"https://[fe80::1%25eth0]:6443",
 		"https://" + strings.Repeat("a", maxServerLength),
 	} {
-		err := validateServer(invalid)
+		err := ValidateServer(invalid)
 		if err == nil {
 			t.Errorf("%q is taken for valid", invalid)
 		} else if strings.Contains(err.Error(), "secret") {
@@ -134,7 +134,7 @@ func TestParseCAKeepsCertificatesAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			got, err := parseCA([]byte(tc.bundle))
+			got, err := ParseCA([]byte(tc.bundle))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(string(got)).To(Equal(tc.want))
 		})
@@ -160,14 +160,14 @@ func TestParseCARefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			got, err := parseCA([]byte(tc.bundle))
+			got, err := ParseCA([]byte(tc.bundle))
 			g.Expect(err).To(MatchError(ContainSubstring(tc.want)))
 			g.Expect(got).To(BeNil())
 		})
 	}
 }
 
-// What parseCA lets through must fit into the API, which counts base64.
+// What ParseCA lets through must fit into the API, which counts base64.
 func TestLargestCAFitsTheAPI(t *testing.T) {
 	if got := base64.StdEncoding.EncodedLen(maxCALength); got > 65536 {
 		t.Errorf("the largest CA has %d characters", got)
@@ -358,7 +358,7 @@ func FuzzValidateServer(f *testing.F) {
 	f.Add("https://[2001:db8::1]:6443")
 	f.Add("https://user@management.example.com?a#b")
 	f.Fuzz(func(t *testing.T, server string) {
-		if validateServer(server) != nil {
+		if ValidateServer(server) != nil {
 			return
 		}
 		parsed, err := url.Parse(server)
@@ -380,14 +380,14 @@ func FuzzParseCA(f *testing.F) {
 	f.Add([]byte(ca + pemOf("PRIVATE KEY", []byte("secret")) + ca))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, bundle []byte) {
-		got, err := parseCA(bundle)
+		got, err := ParseCA(bundle)
 		if err != nil {
 			if got != nil {
 				t.Error("a refused bundle is returned")
 			}
 			return
 		}
-		again, err := parseCA(got)
+		again, err := ParseCA(got)
 		if err != nil || !bytes.Equal(again, got) {
 			t.Errorf("not the same when parsed again: %v", err)
 		}
@@ -435,11 +435,11 @@ func FuzzParseClusterInfo(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := validateServer(got.Server); err != nil {
+		if err := ValidateServer(got.Server); err != nil {
 			t.Errorf("server %q: %v", got.Server, err)
 		}
 		if len(got.CertificateAuthorityData) > 0 {
-			if _, err := parseCA(got.CertificateAuthorityData); err != nil {
+			if _, err := ParseCA(got.CertificateAuthorityData); err != nil {
 				t.Error(err)
 			}
 		}

@@ -166,6 +166,23 @@ func (r *Resolver) Resolve(ctx context.Context, policy fleetv1.FleetRegistration
 	return agent, err
 }
 
+// FleetServer returns the address in Fleet's configuration, which Fleet needs to register
+// clusters by itself. The error is an *Error where it has none, or not a valid one.
+func (r *Resolver) FleetServer(ctx context.Context) (string, error) {
+	settings, err := r.settings(ctx)
+	if err != nil {
+		return "", err
+	}
+	if settings.server == "" {
+		return "", &Error{
+			Reason:  fleetv1.ManagementClusterUnknownReason,
+			Message: fmt.Sprintf("Key %q of ConfigMap %s has no apiServerURL, without which Fleet registers no cluster: set it with Fleet's chart", fleetConfigKey, r.fleetConfig()),
+		}
+	}
+	endpoint, err := r.fromFleet(settings)
+	return endpoint.Server, err
+}
+
 // ImageUnknown returns the error for an AgentSpec without an image.
 func (r *Resolver) ImageUnknown() *Error {
 	return &Error{
@@ -178,7 +195,7 @@ func (r *Resolver) ImageUnknown() *Error {
 // fromPolicy returns the address that a policy names. Its CA is always pinned.
 func (r *Resolver) fromPolicy(ctx context.Context, source fleetv1.ManagementClusterSource) (fleetv1.ManagementClusterEndpoint, error) {
 	none := fleetv1.ManagementClusterEndpoint{}
-	if err := validateServer(source.Server); err != nil {
+	if err := ValidateServer(source.Server); err != nil {
 		return none, &Error{
 			Reason:  fleetv1.ServerInvalidReason,
 			Message: fmt.Sprintf("The policy's spec.managementCluster.server is not valid: %v", err),
@@ -241,7 +258,7 @@ func keyOf(ref fleetv1.KeyReference) string {
 // fromFleet returns the address in Fleet's configuration.
 func (r *Resolver) fromFleet(settings fleetSettings) (fleetv1.ManagementClusterEndpoint, error) {
 	none := fleetv1.ManagementClusterEndpoint{}
-	if err := validateServer(settings.server); err != nil {
+	if err := ValidateServer(settings.server); err != nil {
 		return none, &Error{
 			Reason:  fleetv1.ServerInvalidReason,
 			Message: fmt.Sprintf("apiServerURL in key %q of ConfigMap %s is not valid: %v", fleetConfigKey, r.fleetConfig(), err),
@@ -254,7 +271,7 @@ func (r *Resolver) fromFleet(settings fleetSettings) (fleetv1.ManagementClusterE
 	if len(settings.ca) == 0 {
 		return endpoint, nil
 	}
-	ca, err := parseCA(settings.ca)
+	ca, err := ParseCA(settings.ca)
 	if err != nil {
 		return none, caUnavailable("apiServerCA in key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), err)
 	}

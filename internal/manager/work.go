@@ -22,7 +22,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,6 +31,7 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/metrics"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 // startWork sets up what needs all APIs to be served: the controllers, and the
@@ -81,15 +81,11 @@ func countOrphans(cache client.Reader, namespace string) func(context.Context) (
 				return metrics.Orphans{}, fmt.Errorf("looking for orphans: %w", err)
 			}
 		}
-		found, used := metrics.Orphans{}, sets.New[string]()
+		found, used := metrics.Orphans{}, upstream.IDsInUse(registrations.Items, clusters.Items)
 		for i := range clusters.Items {
 			if clusters.Items[i].Labels[fleetv1.OrphanLabel] == "true" {
 				found.FleetClusters++
 			}
-			used.Insert(clusters.Items[i].Annotations[fleetv1.RegistrationIDAnnotation])
-		}
-		for i := range registrations.Items {
-			used.Insert(registrations.Items[i].Spec.RegistrationID)
 		}
 		for i := range accounts.Items {
 			if namespace == "" && !used.Has(accounts.Items[i].Annotations[fleetv1.RegistrationIDAnnotation]) {

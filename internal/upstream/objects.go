@@ -21,6 +21,9 @@ limitations under the License.
 package upstream
 
 import (
+	"crypto/rand"
+	"regexp"
+
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +76,15 @@ type Registration struct {
 	// Adopt says that a Fleet Cluster which Fleet registered by itself is taken over.
 	Adopt bool
 }
+
+// NewID returns the ID of a registration that nobody made before: 256 random bits, in
+// letters and digits.
+func NewID() string { return (rand.Text() + rand.Text())[:52] }
+
+var idForm = regexp.MustCompile(`^[A-Za-z0-9]{52}$`)
+
+// ValidID tells whether NewID could have returned id.
+func ValidID(id string) bool { return idForm.MatchString(id) }
 
 func (r Registration) meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

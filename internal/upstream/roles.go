@@ -33,10 +33,16 @@ const contentsSuffix = "-contents"
 // on which capi-fleet is not installed: the ClusterRoles that its manifests bring along,
 // and the binding that its manager makes.
 func SharedObjects(managerNamespace string) []client.Object {
+	return append(agentRoles(AgentClusterRole), ContentsBinding(managerNamespace))
+}
+
+// agentRoles returns the rights of every agent: in its cluster namespace, under that name,
+// and to Contents.
+func agentRoles(name string) []client.Object {
 	group := []string{fleet.GroupVersion.Group}
 	return []client.Object{
 		&rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: AgentClusterRole},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Rules: []rbacv1.PolicyRule{
 				{APIGroups: group, Resources: []string{"bundledeployments"}, Verbs: []string{"get", "list", "watch"}},
 				{APIGroups: group, Resources: []string{"bundledeployments/status"}, Verbs: []string{"patch"}},
@@ -44,10 +50,9 @@ func SharedObjects(managerNamespace string) []client.Object {
 			},
 		},
 		&rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: AgentClusterRole + contentsSuffix},
+			ObjectMeta: metav1.ObjectMeta{Name: name + contentsSuffix},
 			Rules:      []rbacv1.PolicyRule{{APIGroups: group, Resources: []string{"contents"}, Verbs: []string{"get"}}},
 		},
-		ContentsBinding(managerNamespace),
 	}
 }
 

@@ -18,18 +18,14 @@ limitations under the License.
 package cli
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/capi-fleet/capi-fleet/internal/cli"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
@@ -42,11 +38,7 @@ func TestMain(m *testing.M) { os.Exit(suite.Main(m, &lab, env.Options{NoManager:
 // fleetctl runs the command line against the management cluster.
 func fleetctl(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	args = append(args, "--kubeconfig", lab.Management().AdminKubeconfigPath())
-	code = cli.Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &stdout, ErrOut: &stderr})
-	t.Logf("clusterctl fleet %q: %d\n%s%s", args, code, stdout.String(), stderr.String())
-	return code, stdout.String(), stderr.String()
+	return suite.Fleetctl(t, lab.Management().AdminKubeconfigPath(), args...)
 }
 
 // kubectl runs kubectl and returns what it prints.

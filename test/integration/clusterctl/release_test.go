@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/cli"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
@@ -132,10 +133,8 @@ func expectLeft(t *testing.T, w *env.Workload, before, said []string) {
 // handBack leaves the agent a token and returns what is said to stay.
 func handBack(t *testing.T, w *env.Workload) []string {
 	t.Helper()
-	output, err := suite.Script(t, "prepare-uninstall.sh", target.Management().AdminKubeconfigPath(), "", "--mode", "token", "--yes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	code, output, _ := suite.Fleetctl(t, target.Management().AdminKubeconfigPath(), "handback", "--mode", "token", "--all", "--all-namespaces", "--denied-ranges", "")
+	NewWithT(t).Expect(code).To(Equal(cli.ExitOK))
 	var said []string
 	for _, line := range regexp.MustCompile(`(?m)^  stays: (?:Fleet )?(\S+) (\S+)`).FindAllStringSubmatch(output, -1) {
 		said = append(said, line[1]+" "+line[2])

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/cli"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
@@ -56,7 +57,7 @@ func TestAnOrphanIsReportedAndStaysUntilItsRegistrationIsBack(t *testing.T) {
 	g.Expect(event.Type).To(Equal(corev1.EventTypeWarning))
 	g.Expect(event.Regarding.Kind).To(Equal("Cluster"))
 	g.Expect(event.Regarding.APIVersion).To(Equal(fleet.GroupVersion.String()))
-	g.Expect(event.Note).To(ContainSubstring("hack/remove-orphan.sh unselected edge"))
+	g.Expect(event.Note).To(ContainSubstring("clusterctl fleet orphans --delete edge --namespace unselected"))
 	eventuallyCounted(t)
 	g.Expect(standing(t, w, clusterNamespace)).To(Equal(before))
 	g.Expect(writes(t, start, "unselected", clusterNamespace)).To(ConsistOf("patch namespaces", "patch clusters"))
@@ -76,7 +77,7 @@ func TestAnOrphanIsReportedAndStaysUntilItsRegistrationIsBack(t *testing.T) {
 	expectDeployed(t, w)
 }
 
-func TestWhatAMoveLeavesBehindIsReportedAndRemovedByTheScriptAlone(t *testing.T) {
+func TestWhatAMoveLeavesBehindIsReportedAndRemovedByTheCommandAlone(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	w, reg := addWithBundle(t, "moved")
@@ -85,29 +86,24 @@ func TestWhatAMoveLeavesBehindIsReportedAndRemovedByTheScriptAlone(t *testing.T)
 	expectDeployed(t, w)
 	before := standing(t, w, reg.Status.Namespace)
 
-	expectRefused(t, "which is not 3600 seconds ago or more", w.Namespace, w.Name)
-	output, err := removeOrphan(t, "n\n", "--skip-agent-check", w.Namespace, w.Name)
-	g.Expect(err).To(HaveOccurred())
-	g.Expect(output).To(And(
-		ContainSubstring("ServiceAccount "+env.ManagerNamespace+"/"+reg.Status.Namespace),
-		ContainSubstring("RoleBinding "+w.Namespace+"/"+reg.Status.Namespace),
-		ContainSubstring("Role "+w.Namespace+"/"+reg.Status.Namespace),
-		ContainSubstring("Fleet Cluster "+w.Namespace+"/"+w.Name),
-		ContainSubstring("namespace "+reg.Status.Namespace+" with 1 BundleDeployments"),
-		ContainSubstring("uninstalls"),
-		ContainSubstring("Nothing was removed."),
-	))
+	code, out, _ := suite.Fleetctl(t, lab.Management().AdminKubeconfigPath(), "orphans", "--namespace", w.Namespace)
+	g.Expect(code).To(Equal(cli.ExitOK))
+	g.Expect(out).To(MatchRegexp(`(?m)^moved +Cluster +edge +` + reg.Status.Namespace + ` +1 +\S+ ago +its agent reported at .*$`))
+	expectRefused(t, "less than 1h0m0s ago", cli.ExitFinding, w.Namespace, w.Name)
+	code, out, _ = removeOrphan(t, w.Namespace, w.Name, "--silent-for", "0", "--dry-run")
+	g.Expect(code).To(Equal(cli.ExitOK))
+	g.Expect(out).To(And(ContainSubstring("Fleet Cluster moved/edge"), ContainSubstring("namespace "+reg.Status.Namespace+" with 1 BundleDeployments")))
 	g.Expect(standing(t, w, reg.Status.Namespace)).To(Equal(before))
 	expectDeployed(t, w)
 
-	_, err = removeOrphan(t, "y\n", "--skip-agent-check", w.Namespace, w.Name)
-	g.Expect(err).NotTo(HaveOccurred())
+	code, _, _ = removeOrphan(t, w.Namespace, w.Name, "--silent-for", "0", "--wait", "0")
+	g.Expect(code).To(Equal(cli.ExitOK))
 	eventuallyNothingIsLeft(t, w, reg.Status.Namespace)
 	g.Eventually(deployed).WithArguments(t, w).WithTimeout(suite.Patience).WithPolling(suite.Poll).
-		ShouldNot(Succeed(), "this is why the script looks at the agent")
+		ShouldNot(Succeed(), "this is why the command looks at the agent, and waits")
 }
 
-func TestTheScriptRemovesAnOrphanWhoseAgentIsSilent(t *testing.T) {
+func TestTheCommandRemovesAnOrphanWhoseAgentIsSilent(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	optIn(t, "silent")
@@ -118,34 +114,44 @@ func TestTheScriptRemovesAnOrphanWhoseAgentIsSilent(t *testing.T) {
 	loseSelection(t, w)
 	untouched := standing(t, stays, other.Status.Namespace)
 
-	expectRefused(t, "has no label", stays.Namespace, stays.Name)
-	expectRefused(t, "There is no Fleet Cluster", "silent", "nothing")
+	expectRefused(t, "there is no orphan silent/stays", cli.ExitFailed, stays.Namespace, stays.Name)
+	expectRefused(t, "there is no orphan silent/nothing", cli.ExitFailed, "silent", "nothing")
 	deleteRegistration(t, w)
+	expectRefused(t, "has not labelled it", cli.ExitFinding, w.Namespace, w.Name)
 	eventuallyOrphaned(t, w)
-	cluster := fleetClusterOf(t, w)
 
-	status := func(format string, args ...any) {
-		t.Helper()
-		body := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
-		g.Expect(lab.Client.Status().Patch(t.Context(), cluster, body)).To(Succeed())
-	}
 	halfAnHourAgo := time.Now().Add(-30 * time.Minute).UTC().Format(time.RFC3339)
-	status(`{"status":{"namespace":%q}}`, other.Status.Namespace)
-	expectRefused(t, "which is not its own", w.Namespace, w.Name)
-	status(`{"status":{"namespace":%q,"agent":{"lastSeen":%q}}}`, reg.Status.Namespace, halfAnHourAgo)
-	expectRefused(t, "which is not 3600 seconds ago or more", w.Namespace, w.Name)
-	status(`{"status":{"agent":{"lastSeen":%q}}}`, "2020-01-01T00:00:00.5+14:00")
-	expectRefused(t, "reported at 2020-01-01T00:00:00.5+14:00", w.Namespace, w.Name)
-	status(`{"status":{"agent":{"lastSeen":%q}}}`, halfAnHourAgo)
+	// The Fleet Cluster names a namespace that is not its own. Fleet would delete that.
+	status := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"namespace":%q,"agent":{"lastSeen":%q}}}`, other.Status.Namespace, halfAnHourAgo))
+	g.Expect(lab.Client.Status().Patch(t.Context(), fleetClusterOf(t, w), status)).To(Succeed())
+	expectRefused(t, "less than 1h0m0s ago", cli.ExitFinding, w.Namespace, w.Name)
 	// Nothing but the name says that this one is the orphan's.
 	foreign := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "silent", Name: reg.Status.Namespace}}
 	g.Expect(lab.Client.Create(t.Context(), foreign)).To(Succeed())
 
-	_, err := removeOrphan(t, "", "--yes", "--silent-for", "600", w.Namespace, w.Name)
-	g.Expect(err).NotTo(HaveOccurred())
+	start := suite.Mark(t, lab)
+	code, _, _ := removeOrphan(t, w.Namespace, w.Name, "--silent-for", "10m", "--wait", "2s")
+	g.Expect(code).To(Equal(cli.ExitOK))
 	eventuallyNothingIsLeft(t, w, reg.Status.Namespace)
 	g.Expect(standing(t, stays, other.Status.Namespace)).To(Equal(untouched))
 	g.Expect(lab.Client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign)).To(Succeed())
+	account, cluster := deletion(t, start, "serviceaccounts", reg.Status.Namespace), deletion(t, start, "clusters", w.Name)
+	g.Expect(cluster.Sub(account)).To(BeNumerically(">=", time.Second), "the account ends before, and is waited for; the time is kept in whole seconds")
+}
+
+// deletion is when the command deleted an object.
+func deletion(t *testing.T, since kube.Mark, resource, name string) time.Time {
+	t.Helper()
+	g := NewWithT(t)
+	events, err := lab.Management().AuditLog().Since(t.Context(), since)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, e := range events {
+		if e.Verb == "delete" && e.Resource == resource && e.Name == name && strings.HasPrefix(e.UserAgent, "clusterctl-fleet") {
+			return e.Time
+		}
+	}
+	t.Fatalf("no %s %s was deleted", resource, name)
+	return time.Time{}
 }
 
 // moveAway does to the objects of a cluster what clusterctl does on the management

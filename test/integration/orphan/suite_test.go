@@ -15,13 +15,12 @@ limitations under the License.
 */
 
 // Package orphan tests that Fleet Clusters whose registration is gone are reported and
-// stay, and that the script which removes them removes nothing else.
+// stay, and that the command which removes them removes nothing else.
 package orphan
 
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -151,20 +150,18 @@ func orphanEvents(t *testing.T, w *env.Workload) []eventsv1.Event {
 	return found
 }
 
-// removeOrphan runs the script and returns all that it printed. The answer is what a
-// person types.
-func removeOrphan(t *testing.T, answer string, args ...string) (string, error) {
+// removeOrphan runs the command that removes orphans of the cluster's namespace.
+func removeOrphan(t *testing.T, namespace string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	return suite.Script(t, "remove-orphan.sh", lab.Management().AdminKubeconfigPath(), answer, args...)
+	return suite.Fleetctl(t, lab.Management().AdminKubeconfigPath(), append([]string{"orphans", "--delete", "--namespace", namespace}, args...)...)
 }
 
-// expectRefused fails unless the script gives that reason and removes nothing.
-func expectRefused(t *testing.T, reason string, args ...string) {
+// expectRefused fails unless the command gives that reason and removes nothing.
+func expectRefused(t *testing.T, reason string, code int, namespace string, args ...string) {
 	t.Helper()
 	g := NewWithT(t)
-	output, err := removeOrphan(t, "", append([]string{"--yes"}, args...)...)
-	var exit *exec.ExitError
-	g.Expect(err).To(BeAssignableToTypeOf(exit))
-	g.Expect(output).To(ContainSubstring(reason))
-	g.Expect(output).NotTo(ContainSubstring("deleted"))
+	got, out, errOut := removeOrphan(t, namespace, args...)
+	g.Expect(got).To(Equal(code))
+	g.Expect(errOut).To(ContainSubstring(reason))
+	g.Expect(out).To(BeEmpty())
 }

@@ -15,14 +15,12 @@ limitations under the License.
 */
 
 // Package uninstall tests what becomes of agents and of what they deployed when
-// capi-fleet is removed, with and without hack/prepare-uninstall.sh before.
+// capi-fleet is removed, with and without clusterctl fleet handback before.
 package uninstall
 
 import (
 	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -120,12 +118,12 @@ func heartbeats(w *env.Workload) int {
 	return total
 }
 
-// admin is the user whom the script runs as.
+// admin is the user whom the command runs as.
 const admin = "uninstaller"
 
-// prepare runs the script as an admin of the management cluster, who answers no
-// questions. It returns what the script says and its exit code.
-func prepare(t *testing.T, args ...string) (string, int) {
+// handback runs the command as an admin of the management cluster. It returns all that the
+// command says and its exit code.
+func handback(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	kubeconfig, err := lab.Management().Kubeconfig(admin, "system:masters")
 	if err != nil {
@@ -135,11 +133,8 @@ func prepare(t *testing.T, args ...string) (string, int) {
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	output, err := suite.Script(t, "prepare-uninstall.sh", path, "", append(args, "--yes")...)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return output, exit.ExitCode()
-	}
-	return output, 0
+	code, out, errOut := suite.Fleetctl(t, path, append([]string{"handback", "--namespace", namespace, "--denied-ranges", ""}, args...)...)
+	return out + errOut, code
 }
 
 // uninstall does what clusterctl delete does with the CRDs and the manager's

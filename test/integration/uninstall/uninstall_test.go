@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/cli"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
@@ -152,18 +153,18 @@ func dryRunWritesNothing(t *testing.T, kept, given *env.Workload) {
 	g := NewWithT(t)
 	start := suite.Mark(t, lab)
 	for _, mode := range []string{"token", "fleet"} {
-		output, code := prepare(t, "--mode", mode, "--dry-run", kept.Key().String(), given.Key().String())
+		output, code := handback(t, "--mode", mode, "--dry-run", kept.Name, given.Name)
 		g.Expect(code).To(BeZero())
 		g.Expect(output).To(And(ContainSubstring(kept.Key().String()), ContainSubstring(given.Key().String())))
 	}
-	g.Expect(scriptWrites(t, start)).To(BeEmpty())
+	g.Expect(commandWrites(t, start)).To(BeEmpty())
 	for _, request := range given.Light().Writes() {
-		g.Expect(request.UserAgent).NotTo(ContainSubstring("kubectl"))
+		g.Expect(request.UserAgent).NotTo(HavePrefix("clusterctl-fleet"))
 	}
 }
 
-// scriptWrites are the writes of the script on the management cluster.
-func scriptWrites(t *testing.T, since kube.Mark) []kube.Event {
+// commandWrites are the writes of the command on the management cluster.
+func commandWrites(t *testing.T, since kube.Mark) []kube.Event {
 	t.Helper()
 	events, err := lab.Management().AuditLog().Since(t.Context(), since)
 	if err != nil {
@@ -180,10 +181,10 @@ func fleetNeedsAnAddress(t *testing.T, given *env.Workload) {
 	without.Data["config"] = `{"apiServerURL": "", "agentTLSMode": "strict"}`
 	g.Expect(lab.Client.Update(t.Context(), without)).To(Succeed())
 	start := suite.Mark(t, lab)
-	output, code := prepare(t, "--mode", "fleet", given.Key().String())
-	g.Expect(code).To(Equal(2))
+	output, code := handback(t, "--mode", "fleet", given.Name)
+	g.Expect(code).To(Equal(cli.ExitFailed))
 	g.Expect(output).To(ContainSubstring("apiServerURL"))
-	g.Expect(scriptWrites(t, start)).To(BeEmpty())
+	g.Expect(commandWrites(t, start)).To(BeEmpty())
 	without.Data = config.Data
 	g.Expect(lab.Client.Update(t.Context(), without)).To(Succeed())
 }
@@ -199,11 +200,11 @@ func othersStay(t *testing.T, dark, hostile, foreign *env.Workload) {
 	g.Expect(foreign.Client.Update(ctx, secret)).To(Succeed())
 
 	start := suite.Mark(t, lab)
-	output, code := prepare(t, "--mode", "token", dark.Key().String(), hostile.Key().String(), foreign.Key().String())
-	g.Expect(code).To(Equal(1))
+	output, code := handback(t, "--mode", "token", dark.Name, hostile.Name, foreign.Name)
+	g.Expect(code).To(Equal(cli.ExitFinding))
 	g.Expect(output).To(And(
 		MatchRegexp(dark.Key().String()+": NOT DONE: .* cannot be reached"),
-		MatchRegexp(hostile.Key().String()+": NOT DONE: .* names a program"),
+		MatchRegexp(hostile.Key().String()+": NOT DONE: KubeconfigExecRefused"),
 		MatchRegexp(foreign.Key().String()+": NOT DONE: .* not this registration's"),
 		ContainSubstring("3 of 3 clusters"),
 	))
@@ -211,10 +212,10 @@ func othersStay(t *testing.T, dark, hostile, foreign *env.Workload) {
 	secret.Annotations[fleetv1.RegistrationIDAnnotation] = registrationOf(g, ctx, foreign).Spec.RegistrationID
 	secret.Annotations[fleetv1.NamespaceUIDAnnotation] = "that-of-an-earlier-namespace"
 	g.Expect(foreign.Client.Update(ctx, secret)).To(Succeed())
-	output, code = prepare(t, "--mode", "fleet", dark.Key().String(), foreign.Key().String())
-	g.Expect(code).To(Equal(1))
+	output, code = handback(t, "--mode", "fleet", dark.Name, foreign.Name)
+	g.Expect(code).To(Equal(cli.ExitFinding))
 	g.Expect(output).To(MatchRegexp(foreign.Key().String() + ": NOT DONE: .* has not been given the present namespace"))
-	for _, write := range scriptWrites(t, start) {
+	for _, write := range commandWrites(t, start) {
 		g.Expect(write.Namespace).To(BeEmpty(), "%s %s", write.Verb, write.RequestURI)
 	}
 	_, err := os.Stat(proof)
@@ -249,7 +250,7 @@ func fleetIsGiven(t *testing.T, given *env.Workload) {
 	before := fleetClusterOf(g, ctx, given)
 
 	start := suite.Mark(t, lab)
-	output, code := prepare(t, "--mode", "fleet", given.Key().String())
+	output, code := handback(t, "--mode", "fleet", given.Name)
 	g.Expect(code).To(BeZero())
 	g.Expect(output).To(And(ContainSubstring("Scaled"), ContainSubstring("stays: ServiceAccount "+env.ManagerNamespace+"/"+before.Status.Namespace)))
 
@@ -265,16 +266,16 @@ func fleetIsGiven(t *testing.T, given *env.Workload) {
 	))
 	g.Expect(registrationOf(g, ctx, given).Finalizers).To(BeEmpty())
 
-	g.Expect(scriptWrites(t, start)).To(HaveExactElements(
-		And(HaveField("Resource", "deployments"), HaveField("Subresource", "scale")),
+	g.Expect(commandWrites(t, start)).To(HaveExactElements(
+		HaveField("Resource", "deployments"),
 		HaveField("Resource", "clusters"), HaveField("Resource", "clusters"),
 		HaveField("Resource", "fleetregistrations")))
 	g.Expect(managerPods(t)).To(BeZero())
 
 	again := suite.Mark(t, lab)
-	_, code = prepare(t, "--mode", "fleet", given.Key().String())
+	_, code = handback(t, "--mode", "fleet", given.Name)
 	g.Expect(code).To(BeZero())
-	g.Expect(scriptWrites(t, again)).To(BeEmpty())
+	g.Expect(commandWrites(t, again)).To(BeEmpty())
 	expectHeartbeats(t, given)
 	g.Expect(given.AgentStarts()).To(HaveLen(1))
 }
@@ -319,7 +320,7 @@ func agentIsLeftAToken(t *testing.T, kept *env.Workload) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	before := suite.AgentSecret(g, ctx, kept)
-	output, code := prepare(t, "--mode", "token", kept.Key().String())
+	output, code := handback(t, "--mode", "token", kept.Name)
 	g.Expect(code).To(BeZero())
 	registration := registrationOf(g, ctx, kept)
 	g.Expect(output).To(ContainSubstring("stays: ServiceAccount " + registration.Status.Namespace + "/" + registration.Status.Namespace))
@@ -332,7 +333,7 @@ func agentIsLeftAToken(t *testing.T, kept *env.Workload) {
 		strings.ReplaceAll(string(before.Data["kubeconfig"]), string(before.Data["token"]), token)))
 	g.Expect(fleetClusterOf(g, ctx, kept).Labels).To(HaveKeyWithValue(fleet.ClusterManagementLabel, "capi-fleet"))
 
-	_, code = prepare(t, "--mode", "token", kept.Key().String())
+	_, code = handback(t, "--mode", "token", kept.Name)
 	g.Expect(code).To(BeZero())
 	g.Expect(suite.AgentSecret(g, ctx, kept).ResourceVersion).To(Equal(pushed.ResourceVersion))
 }
