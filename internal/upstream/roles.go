@@ -20,36 +20,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
 // contentsSuffix follows AgentClusterRole, and the manager's namespace, in the names of
 // what lets agents get Contents.
 const contentsSuffix = "-contents"
-
-// SharedObjects returns what the agents of all clusters share, for a management cluster
-// on which capi-fleet is not installed: the ClusterRoles that its manifests bring along,
-// and the binding that its manager makes.
-func SharedObjects(managerNamespace string) []client.Object {
-	group := []string{fleet.GroupVersion.Group}
-	return []client.Object{
-		&rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: AgentClusterRole},
-			Rules: []rbacv1.PolicyRule{
-				{APIGroups: group, Resources: []string{"bundledeployments"}, Verbs: []string{"get", "list", "watch"}},
-				{APIGroups: group, Resources: []string{"bundledeployments/status"}, Verbs: []string{"patch"}},
-				{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, Verbs: []string{"get"}},
-			},
-		},
-		&rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: AgentClusterRole + contentsSuffix},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: group, Resources: []string{"contents"}, Verbs: []string{"get"}}},
-		},
-		ContentsBinding(managerNamespace),
-	}
-}
 
 // ContentsBinding returns what lets every agent get Contents: a binding to the group of all
 // service accounts in the manager's namespace, which spares one for each cluster.

@@ -42,6 +42,11 @@ func TestMain(m *testing.M) { os.Exit(suite.Main(m, &lab, env.Options{NoManager:
 // fleetctl runs the command line against the management cluster.
 func fleetctl(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
+	return fleetctlOn(t, lab, args...)
+}
+
+func fleetctlOn(t *testing.T, lab *env.Lab, args ...string) (code int, out, errOut string) {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	args = append(args, "--kubeconfig", lab.Management().AdminKubeconfigPath())
 	code = cli.Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &stdout, ErrOut: &stderr})
