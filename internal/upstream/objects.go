@@ -163,7 +163,9 @@ func (r Registration) Objects(managerNamespace, clientID string) []client.Object
 	if clientID == "" {
 		clientID = newClientID()
 	}
-	objects := []client.Object{r.fleetCluster(clientID), r.namespace(r.Namespace), r.serviceAccount(managerNamespace)}
+	cluster := r.fleetCluster(clientID)
+	r.Target.Put(cluster)
+	objects := []client.Object{cluster, r.namespace(r.Namespace), r.serviceAccount(managerNamespace)}
 	return append(objects, r.rights(managerNamespace)...)
 }
 
