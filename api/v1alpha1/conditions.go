@@ -398,6 +398,11 @@ const (
 	// longer does, nor does another.
 	PolicyMismatchReason = "PolicyMismatch"
 
+	// TargetingDiffersReason means that what selected the Cluster was lost, and that
+	// another policy which selects it has other settings of what is on the Fleet Cluster.
+	// Nothing changes until they are the same.
+	TargetingDiffersReason = "TargetingDiffers"
+
 	// PolicyInvalidReason means that the policy's selector cannot be read.
 	PolicyInvalidReason = "PolicyInvalid"
 )

@@ -37,7 +37,7 @@ type FleetRegistrationPolicySpec struct {
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	// priority decides between policies that select the same Cluster: the highest
-	// wins, then the older policy, then the name that sorts first. Omitted means 0.
+	// wins, then the one that has the Cluster, then the older policy, then the name that sorts first. Omitted means 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1000000
 	// +kubebuilder:validation:Maximum=1000000

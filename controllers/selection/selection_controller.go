@@ -67,7 +67,7 @@ const fieldOwner = upstream.FieldOwner + "-selection"
 var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
 
 //+kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
-//+kubebuilder:rbac:groups=core,resources=namespaces,verbs=list;watch
+//+kubebuilder:rbac:groups=core,resources=namespaces,verbs=get;list;watch
 //+kubebuilder:rbac:groups=core,resources=configmaps,verbs=list;watch,resourceNames=fleet-controller;cluster-info
 //+kubebuilder:rbac:groups=core,namespace=capi-fleet-system,resources=configmaps,verbs=get
 //+kubebuilder:rbac:groups=core,resources=secrets,verbs=get
@@ -81,8 +81,8 @@ var namespaceGVK = corev1.SchemeGroupVersion.WithKind("Namespace")
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// APIReader reads without a cache: FleetRegistrations, Fleet Clusters, and Clusters
-	// before they are taken out of Fleet.
+	// APIReader reads without a cache: FleetRegistrations, Fleet Clusters, and what a
+	// Cluster is selected by before it is taken out of Fleet.
 	APIReader client.Reader
 	// Endpoint finds what the agents are made from.
 	Endpoint *endpoint.Resolver
@@ -189,7 +189,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	selection, err := r.decide(ctx, cluster, reg)
+	selection, err := r.decide(ctx, r.Client, cluster, reg)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -223,7 +223,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // optOut takes a Cluster out of Fleet that asks for it, by deleting its registration. It
-// asks the API server whether the Cluster still does: what follows cannot be taken back.
+// asks the API server whether it still does: what follows cannot be taken back, and the
+// cache may know of a label that went, and not yet of the one that came in its place.
 func (r *Reconciler) optOut(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) error {
 	key := client.ObjectKeyFromObject(cluster)
 	live := &clusterv1.Cluster{}
@@ -236,7 +237,7 @@ func (r *Reconciler) optOut(ctx context.Context, cluster *clusterv1.Cluster, reg
 	if live.UID != cluster.UID || annotations.IsPaused(live, live) || decide.Moving(live) {
 		return nil
 	}
-	selection, err := r.decide(ctx, live, reg)
+	selection, err := r.decide(ctx, r.APIReader, live, reg)
 	if err != nil || !selection.OptsOut {
 		return err
 	}
@@ -305,15 +306,15 @@ func (r *Reconciler) registration(ctx context.Context, key types.NamespacedName)
 	return reg, nil
 }
 
-// decide gathers what the decision stands on, all from the cache.
-func (r *Reconciler) decide(ctx context.Context, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) (decide.Selection, error) {
+// decide reads what the decision stands on.
+func (r *Reconciler) decide(ctx context.Context, from client.Reader, cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) (decide.Selection, error) {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(namespaceGVK)
-	if err := r.Client.Get(ctx, types.NamespacedName{Name: cluster.Namespace}, namespace); err != nil {
+	if err := from.Get(ctx, types.NamespacedName{Name: cluster.Namespace}, namespace); err != nil {
 		return decide.Selection{}, fmt.Errorf("reading namespace %s: %w", cluster.Namespace, err)
 	}
 	policies := &fleetv1.FleetRegistrationPolicyList{}
-	if err := r.Client.List(ctx, policies); err != nil {
+	if err := from.List(ctx, policies); err != nil {
 		return decide.Selection{}, fmt.Errorf("listing FleetRegistrationPolicies: %w", err)
 	}
 	in := decide.SelectionInput{
@@ -323,7 +324,7 @@ func (r *Reconciler) decide(ctx context.Context, cluster *clusterv1.Cluster, reg
 		BuiltInPolicy:   r.BuiltInPolicy,
 	}
 	if reg != nil {
-		in.Current = &reg.Spec.SelectedBy
+		in.Current, in.Targeting = &reg.Spec.SelectedBy, reg.Spec.Targeting
 	}
 	return decide.Select(in), nil
 }

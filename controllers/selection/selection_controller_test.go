@@ -500,6 +500,10 @@ func TestLosingSelectionChangesNothingElse(t *testing.T) {
 			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{ClusterSelector: edge}}},
 		{name: "policy mistyped", labels: register("true"), by: by("gold", ""), reason: fleetv1.PolicyInvalidReason,
 			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: fleetv1.FleetRegistrationPolicySpec{ClusterSelector: unreadable}}},
+		{name: "policy deleted, another targets otherwise", labels: register("true"), by: by("gold", fleetv1.LabelOnCluster), reason: fleetv1.TargetingDiffersReason,
+			policy: &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "silver"}, Spec: fleetv1.FleetRegistrationPolicySpec{
+				FleetCluster: fleetv1.FleetClusterSettings{TargetingSettings: fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}},
+			}}},
 		{name: "Namespace label lost", by: by("", fleetv1.LabelOnNamespace), reason: fleetv1.LabelRemovedReason},
 		{name: "Namespace opted out", namespace: register("false"), by: by("", fleetv1.LabelOnNamespace), reason: fleetv1.OptedOutReason},
 		{name: "label mistyped", labels: register("ture"), by: by("", fleetv1.LabelOnCluster), reason: fleetv1.LabelInvalidReason},
@@ -594,6 +598,23 @@ func TestOnlyTheClusterItselfOptsOut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The label moved from the Cluster to its Namespace, and the cache has not seen the latter.
+func TestALabelThatMovedToTheNamespaceIsNoOptOut(t *testing.T) {
+	g := NewWithT(t)
+	e := newEnv(t, cluster(nil), namespace(nil), registered(by("", fleetv1.LabelOnCluster)), fleetConfig(goodConfig))
+	e.APIReader = interceptor.NewClient(e.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, obj, opts...)
+			if obj.GetObjectKind().GroupVersionKind() == namespaceGVK {
+				obj.SetLabels(register("true"))
+			}
+			return err
+		},
+	})
+	e.reconcile(t)
+	g.Expect(e.registrationNow(t).DeletionTimestamp).To(BeNil())
 }
 
 func TestOptingOutGoesByThePolicyAsItIsThen(t *testing.T) {

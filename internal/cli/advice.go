@@ -102,6 +102,7 @@ var advice = map[string]string{
 	fleetv1.LabelRemovedReason:                "Put it back, if that was not meant.",
 	fleetv1.PolicyDeletedReason:               "Make it again, or another that selects the Cluster.",
 	fleetv1.PolicyMismatchReason:              "Mend the selectors or the labels.",
+	fleetv1.TargetingDiffersReason:            "Put back what was lost, or see Losing selection (docs/concepts/selection.md#losing-selection-does-not-deregister).",
 	fleetv1.PolicyInvalidReason:               "Mend the policy.",
 	fleetv1.NotPausedReason:                   "",
 	fleetv1.PausedReason:                      "See Pause (docs/concepts/pause.md).",

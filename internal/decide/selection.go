@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -40,6 +41,8 @@ type SelectionInput struct {
 	BuiltInPolicy bool
 	// Current is what selected the Cluster so far; nil where it is not registered.
 	Current *fleetv1.SelectedBy
+	// Targeting is what the registration has now; it counts only where Current is set.
+	Targeting fleetv1.TargetingSettings
 }
 
 // Selection says whether a Cluster is selected, and by what.
@@ -60,8 +63,16 @@ type Selection struct {
 // Select decides whether a Cluster is selected. The built-in policy makes new
 // registrations and keeps its own; it never takes one over that a named policy
 // made.
+//
+// A registration whose policy was lost goes over to another one only where that one
+// targets alike. Labels would go and come with it, Fleet would uninstall what selected
+// by them, and nobody asked for that.
 func Select(in SelectionInput) Selection {
 	selection := selectBy(in)
+	if next := selection.Policy; next != nil && lost(in) && !equality.Semantic.DeepEqual(next.Spec.FleetCluster.TargetingSettings, in.Targeting) {
+		selection = Selection{Reason: fleetv1.TargetingDiffersReason, Message: fmt.Sprintf(
+			"What selected the Cluster was lost. FleetRegistrationPolicy %s selects it too, but targets it otherwise, and Fleet could uninstall workloads", next.Name)}
+	}
 	if selection.By == nil && in.Current != nil {
 		_, selection.OptsOut = Departure(in.ClusterLabels, *in.Current, fleetv1.DeletionSpec{})
 		selection.Policy = named(in.Policies, in.Current.Policy)
@@ -106,7 +117,7 @@ func selectBy(in SelectionInput) Selection {
 			Message: fmt.Sprintf("The label %s of the %s must be \"true\" or \"false\"", fleetv1.RegisterLabel, label.holder)}
 	}
 
-	for _, policy := range byPrecedence(in.Policies) {
+	for _, policy := range byPrecedence(in.Policies, in.Current) {
 		matched, err := matches(&policy, in, label)
 		if err != nil || !matched {
 			continue
@@ -118,6 +129,32 @@ func selectBy(in SelectionInput) Selection {
 		return selected(&fleetv1.SelectedBy{Label: label.holder}, nil)
 	}
 	return unselected(in, label)
+}
+
+// lost tells whether the policy of a registered Cluster stopped selecting it by what
+// befell the policy or the Namespace. A selector that was changed and can be read is
+// meant, and so is what was done to the Cluster itself.
+func lost(in SelectionInput) bool {
+	if in.Current == nil {
+		return false
+	}
+	_, own := in.ClusterLabels[fleetv1.RegisterLabel]
+	label := effectiveLabel(in)
+	switch {
+	case in.Current.Label == fleetv1.LabelOnCluster && !own:
+		return false
+	case in.Current.Label == fleetv1.LabelOnNamespace && !label.present:
+		return true
+	case in.Current.Policy == "":
+		return false
+	}
+	policy := named(in.Policies, in.Current.Policy)
+	if policy == nil {
+		return true
+	}
+	inNamespace, inErr := selects(policy.Spec.NamespaceSelector, in.NamespaceLabels, true)
+	cluster, err := selects(policy.Spec.ClusterSelector, in.ClusterLabels, label.value == "true")
+	return inErr != nil || err != nil || cluster && !inNamespace
 }
 
 func selected(by *fleetv1.SelectedBy, policy *fleetv1.FleetRegistrationPolicy) Selection {
@@ -204,12 +241,21 @@ func ValidateSelectors(policy *fleetv1.FleetRegistrationPolicy) error {
 	return err
 }
 
-// byPrecedence returns the policies with the one that wins first.
-func byPrecedence(policies []fleetv1.FleetRegistrationPolicy) []fleetv1.FleetRegistrationPolicy {
+// byPrecedence returns the policies with the one that wins first. Of equal priority that
+// is the one that has the Cluster: age decides about new ones, or a policy that is deleted
+// and applied again would lose its Clusters to another.
+func byPrecedence(policies []fleetv1.FleetRegistrationPolicy, current *fleetv1.SelectedBy) []fleetv1.FleetRegistrationPolicy {
+	has := func(policy fleetv1.FleetRegistrationPolicy) int {
+		if current != nil && current.Policy == policy.Name {
+			return 0
+		}
+		return 1
+	}
 	sorted := slices.Clone(policies)
 	slices.SortFunc(sorted, func(a, b fleetv1.FleetRegistrationPolicy) int {
 		return cmp.Or(
 			cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+			cmp.Compare(has(a), has(b)),
 			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			cmp.Compare(a.Name, b.Name),
 		)

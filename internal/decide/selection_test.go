@@ -76,6 +76,9 @@ func TestSelect(t *testing.T) {
 	}
 	type policies = []fleetv1.FleetRegistrationPolicy
 
+	targeted := fleetv1.TargetingSettings{Labels: fleetv1.LabelPropagation{Static: map[string]fleetv1.LabelValue{"tier": "edge"}}}
+	alike := func(p *fleetv1.FleetRegistrationPolicy) { p.Spec.FleetCluster.TargetingSettings = targeted }
+
 	for _, tt := range []struct {
 		name       string
 		in         SelectionInput
@@ -125,6 +128,8 @@ func TestSelect(t *testing.T) {
 		{name: "the highest priority wins", in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("a"), policy("b", priority(2), made(epoch.Add(time.Hour))), policy("c", priority(1))}}, by: named("b", fleetv1.LabelOnCluster)},
 		{name: "then the older", in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("a"), policy("b", made(epoch.Add(-time.Hour)))}}, by: named("b", fleetv1.LabelOnCluster)},
 		{name: "then the name", in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("b"), policy("a"), policy("c")}}, by: named("a", fleetv1.LabelOnCluster)},
+		{name: "of equal priority the one that has the Cluster, also when it was made anew", in: SelectionInput{ClusterLabels: label("true"), Current: named("p", fleetv1.LabelOnCluster), Policies: policies{policy("a"), policy("p", made(epoch.Add(time.Hour)))}}, by: named("p", fleetv1.LabelOnCluster)},
+		{name: "of more priority also over the one that has the Cluster", in: SelectionInput{ClusterLabels: label("true"), Current: named("p", fleetv1.LabelOnCluster), Policies: policies{policy("a", priority(1)), policy("p")}}, by: named("a", fleetv1.LabelOnCluster)},
 		{name: "one that does not match is passed over", in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("a", priority(9), clusters(edge)), policy("b")}}, by: named("b", fleetv1.LabelOnCluster)},
 		{name: "one that cannot be read is passed over", in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("a", priority(9), unreadable), policy("b")}}, by: named("b", fleetv1.LabelOnCluster)},
 		{name: "one that cannot be read leaves new Clusters to the built-in one", in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("a", unreadable)}}, by: builtIn(fleetv1.LabelOnCluster)},
@@ -139,6 +144,18 @@ func TestSelect(t *testing.T) {
 		{name: "registered, then opted out", in: SelectionInput{ClusterLabels: label("false"), Current: builtIn(fleetv1.LabelOnCluster)}, reason: fleetv1.OptedOutReason},
 		{name: "registered, then mistyped", in: SelectionInput{ClusterLabels: label("ture"), Current: builtIn(fleetv1.LabelOnCluster)}, reason: fleetv1.LabelInvalidReason},
 		{name: "the Namespace's label takes the place of the Cluster's", in: SelectionInput{NamespaceLabels: label("true"), Current: builtIn(fleetv1.LabelOnCluster)}, by: builtIn(fleetv1.LabelOnNamespace)},
+
+		// Lost selection, and another policy that targets otherwise.
+		{name: "the policy is gone, another targets otherwise", in: SelectionInput{Current: named("p", ""), Targeting: targeted, Policies: policies{policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the policy is gone, another targets alike", in: SelectionInput{Current: named("p", ""), Targeting: targeted, Policies: policies{policy("q", clusters(everything), alike)}}, by: named("q", "")},
+		{name: "the policy cannot be read any more, another targets otherwise", in: SelectionInput{Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, unreadable), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the label of the Namespace is gone, another policy targets otherwise", in: SelectionInput{Current: named("p", fleetv1.LabelOnNamespace), Targeting: targeted, Policies: policies{policy("p", alike), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the label of the Namespace is gone, which the built-in policy went by", in: SelectionInput{Current: builtIn(fleetv1.LabelOnNamespace), Policies: policies{policy("q", clusters(everything), alike)}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the Namespace lost what the policy selects by, another targets otherwise", in: SelectionInput{Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(edge)), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the Cluster itself went to another policy", in: SelectionInput{ClusterLabels: edge, Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, clusters(map[string]string{"tier": "core"})), policy("q", clusters(edge))}}, by: named("q", "")},
+		{name: "the Cluster took its own label off, and another policy needs none", in: SelectionInput{Current: named("p", fleetv1.LabelOnCluster), Targeting: targeted, Policies: policies{policy("q", clusters(everything))}}, by: named("q", "")},
+		{name: "another policy of more weight", in: SelectionInput{ClusterLabels: label("true"), Current: named("p", fleetv1.LabelOnCluster), Targeting: targeted, Policies: policies{policy("p", alike), policy("q", priority(1))}}, by: named("q", fleetv1.LabelOnCluster)},
+		{name: "handed over by a person", in: SelectionInput{Current: named("q", ""), Targeting: targeted, Policies: policies{policy("q", clusters(everything))}}, by: named("q", "")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := NewWithT(t)

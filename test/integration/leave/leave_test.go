@@ -198,6 +198,41 @@ func TestLostSelectionUninstallsNothingAndTheAgentGoesOn(t *testing.T) {
 	}
 }
 
+// Another policy selects the Cluster as well, and would take the label from it that the
+// bundle goes by. It gets its way once a person says so, and not before.
+func TestAPolicyThatIsLostLeavesToAnotherNothingThatItTargetsOtherwise(t *testing.T) {
+	const name, labelled = "policy-replaced", "labelled"
+	t.Parallel()
+	g := NewWithT(t)
+	tier := map[string]string{"tier": "edge"}
+	namespaced := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: name}}
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	create(t, suite.Bundle(name, labelled, fleet.BundleTarget{ClusterSelector: &metav1.LabelSelector{MatchLabels: tier}}))
+	lost, other := &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name + "-lost"}}, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	lost.Spec = fleetv1.FleetRegistrationPolicySpec{NamespaceSelector: namespaced, Priority: 1}
+	lost.Spec.FleetCluster.Labels.Static = map[string]fleetv1.LabelValue{"tier": "edge"}
+	other.Spec = fleetv1.FleetRegistrationPolicySpec{NamespaceSelector: namespaced}
+	create(t, lost)
+	create(t, other)
+	w, _ := join(t, name, register)
+	object := suite.EventuallyDeployed(t, w, labelled)
+
+	g.Expect(lab.Client.Delete(t.Context(), lost)).To(Succeed())
+	kept := suite.EventuallyCondition(t, lab, w, fleetv1.SelectedCondition, metav1.ConditionFalse, fleetv1.TargetingDiffersReason)
+
+	seen := lastSeen(t, w)
+	g.Eventually(func() time.Time { return lastSeen(t, w) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeTemporally(">", seen))
+	suite.ExpectKept(t, w, labelled, object)
+
+	patch(t, kept, `{"spec":{"selectedBy":{"policy":"`+other.Name+`"}}}`)
+	suite.EventuallyCondition(t, lab, w, fleetv1.SelectedCondition, metav1.ConditionTrue, fleetv1.SelectedReason)
+	g.Eventually(func(g Gomega) {
+		cluster := &fleet.Cluster{}
+		g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
+		g.Expect(cluster.Labels).NotTo(HaveKey("tier"))
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
 func lastSeen(t *testing.T, w *env.Workload) time.Time {
 	t.Helper()
 	cluster := &fleet.Cluster{}

@@ -191,7 +191,7 @@ func TestBrokenClusterHasItsOwnReasonAndRecoversWhenMended(t *testing.T) {
 	}
 	t.Run("without a hot loop", func(t *testing.T) {
 		g := NewWithT(t)
-		events, err := lab.Management().AuditLog().Since(t.Context(), 0)
+		events, err := lab.Management().AuditLog().Since(t.Context(), kube.Mark{})
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, broken := range brokenClusters {
 			g.Expect(requestsFor(events, broken.name)).To(And(BeNumerically(">", 0), BeNumerically("<", 60)), broken.name)

@@ -83,7 +83,7 @@ func (s *ClusterStatus) Between(from, to Step) (time.Duration, bool) {
 
 // Status describes every cluster of the lab, ordered by namespace and name.
 func (l *Lab) Status(ctx context.Context) ([]ClusterStatus, error) {
-	events, err := l.management.AuditLog().Since(ctx, 0)
+	events, err := l.management.AuditLog().Since(ctx, kube.Mark{})
 	if err != nil {
 		return nil, err
 	}

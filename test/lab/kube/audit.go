@@ -67,13 +67,16 @@ type Event struct {
 	// AuthorizationReason names the RBAC binding and role that allowed the request.
 	// It is empty where RBAC was not asked or said no.
 	AuthorizationReason string
-	// Time is when the stage was reached.
-	Time time.Time
+	// Received is when the request came in, Time when the stage was reached.
+	Received, Time time.Time
 }
 
-// Mark is a place in an audit log: 0 is its beginning, else it comes from Mark of
-// the same log.
-type Mark int64
+// Mark is a moment in an audit log: the zero value is its beginning, else it comes from
+// Mark of the same log.
+type Mark struct {
+	offset   int64
+	received time.Time
+}
 
 // AuditLog reads the log of one API server, also while it is written.
 type AuditLog struct {
@@ -82,27 +85,27 @@ type AuditLog struct {
 	client *http.Client
 }
 
-// Mark returns the place in the log behind every request that had been answered
-// when Mark was called. It needs a running API server.
+// Mark returns the moment in the log behind every request that had an effect when Mark
+// was called. It needs a running API server.
 func (l *AuditLog) Mark(ctx context.Context) (Mark, error) {
 	info, err := os.Stat(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return Mark{}, nil
 	}
 	if err != nil {
-		return 0, err
+		return Mark{}, err
 	}
 	// Half a line may stand at the end, so the place found last is not a safe start:
 	// the mark's own line is, and nothing before it is looked at.
-	_, end, err := l.readToNewMark(ctx, Mark(info.Size()))
+	_, end, err := l.readToNewMark(ctx, info.Size())
 	return end, err
 }
 
-// Since returns the requests answered since the mark, in the order of the log:
-// all of those that had been answered when Since was called, and none that only
-// marks a place. It needs a running API server.
+// Since returns the requests that came in since the mark and were answered, in the order
+// of the log: all of those that had been answered when Since was called, and none that
+// only marks a place. It needs a running API server.
 func (l *AuditLog) Since(ctx context.Context, mark Mark) ([]Event, error) {
-	content, _, err := l.readToNewMark(ctx, mark)
+	content, _, err := l.readToNewMark(ctx, mark.offset)
 	if err != nil {
 		return nil, err
 	}
@@ -110,47 +113,49 @@ func (l *AuditLog) Since(ctx context.Context, mark Mark) ([]Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", l.path, err)
 	}
-	return events, nil
+	// What a request does can be seen before its answer is in the log.
+	return slices.DeleteFunc(events, func(event Event) bool { return event.Received.Before(mark.received) }), nil
 }
 
 // readToNewMark makes a request that can be told from all others, waits until it
-// is in the log, and returns what stands between start and it, and the place
-// behind it. The API server logs a request before it ends the answer, so what was
+// is in the log, and returns what stands between start and it, and itself as a mark. The API server logs a request before it ends the answer, so what was
 // answered before stands before.
-func (l *AuditLog) readToNewMark(ctx context.Context, start Mark) ([]byte, Mark, error) {
+func (l *AuditLog) readToNewMark(ctx context.Context, start int64) ([]byte, Mark, error) {
 	uri := markPath + rand.Text()
 	if err := getOK(ctx, l.client, l.url+uri); err != nil {
-		return nil, 0, fmt.Errorf("marking a place in %s: %w", l.path, err)
+		return nil, Mark{}, fmt.Errorf("marking a place in %s: %w", l.path, err)
 	}
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		content, err := l.readFrom(start)
 		if err != nil {
-			return nil, 0, err
+			return nil, Mark{}, err
 		}
 		if before, after, found := bytes.Cut(content, []byte(uri)); found {
 			if rest := bytes.IndexByte(after, '\n'); rest >= 0 {
 				line := bytes.LastIndexByte(before, '\n') + 1
 				end := len(before) + len(uri) + rest + 1
-				return content[:line], start + Mark(end), nil
+				var own loggedEvent
+				err := json.Unmarshal(content[line:end], &own)
+				return content[:line], Mark{start + int64(end), own.Received}, err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, 0, fmt.Errorf("waiting for a mark in %s: %w", l.path, ctx.Err())
+			return nil, Mark{}, fmt.Errorf("waiting for a mark in %s: %w", l.path, ctx.Err())
 		case <-ticker.C:
 		}
 	}
 }
 
-func (l *AuditLog) readFrom(start Mark) ([]byte, error) {
+func (l *AuditLog) readFrom(start int64) ([]byte, error) {
 	file, err := os.Open(l.path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
-	if _, err := file.Seek(int64(start), io.SeekStart); err != nil {
+	if _, err := file.Seek(start, io.SeekStart); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(file)
@@ -164,6 +169,7 @@ type loggedEvent struct {
 	User             loggedUser        `json:"user"`
 	ImpersonatedUser *loggedUser       `json:"impersonatedUser"`
 	UserAgent        string            `json:"userAgent"`
+	Received         time.Time         `json:"requestReceivedTimestamp"`
 	StageTimestamp   time.Time         `json:"stageTimestamp"`
 	Annotations      map[string]string `json:"annotations"`
 	ObjectRef        struct {
@@ -226,6 +232,7 @@ func (e *loggedEvent) event() Event {
 		Stage:       e.Stage,
 		RequestURI:  e.RequestURI,
 		UserAgent:   e.UserAgent,
+		Received:    e.Received,
 		Time:        e.StageTimestamp,
 	}
 	if e.Annotations["authorization.k8s.io/decision"] == "allow" {

@@ -19,6 +19,11 @@ limitations under the License.
 package kube
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -92,4 +97,36 @@ func TestEventsAreSelectedByUser(t *testing.T) {
 	g := NewWithT(t)
 	events := []Event{{User: "a", Name: "1"}, {User: "b"}, {User: "a", Name: "2"}}
 	g.Expect(By("a", events)).To(Equal([]Event{events[0], events[2]}))
+}
+
+// What a request did can be seen before the API server has answered it, so whoever saw
+// it and then marked the log does not mean it.
+func TestARequestThatCameBeforeAMarkAndIsAnsweredAfterItIsNotSinceThen(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "audit.log")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	write := func(uri string, received time.Time) {
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		g.Expect(err).NotTo(HaveOccurred())
+		_, err = fmt.Fprintf(file, "{\"stage\":\"ResponseComplete\",\"requestURI\":%q,\"requestReceivedTimestamp\":%q}\n", uri, received.Format(time.RFC3339Nano))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(file.Close()).To(Succeed())
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { write(r.RequestURI, at) }))
+	defer server.Close()
+	log := &AuditLog{path: path, url: server.URL, client: server.Client()}
+	write("/before", at.Add(-time.Minute))
+
+	mark, err := log.Mark(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	write("/in-flight", at.Add(-time.Millisecond))
+	write("/after", at.Add(time.Millisecond))
+
+	events, err := log.Since(ctx, mark)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(events).To(HaveExactElements(HaveField("RequestURI", "/after")))
+	events, err = log.Since(ctx, Mark{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(events).To(HaveLen(3))
 }

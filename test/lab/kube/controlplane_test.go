@@ -274,7 +274,7 @@ func auditCounts(t *testing.T, cp *ControlPlane, admin kubernetes.Interface) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(By("jane", all)).To(ContainElement(SatisfyAll(
 		HaveField("Verb", "create"), HaveField("Code", 403), HaveField("AuthorizationReason", ""))))
-	fromTheStart, err := cp.AuditLog().Since(ctx, 0)
+	fromTheStart, err := cp.AuditLog().Since(ctx, Mark{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(len(fromTheStart)).To(BeNumerically(">", len(all)))
 
