@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -154,6 +156,9 @@ var errBroken = errors.New("broken off")
 // broken is a cluster in memory whose writes fail from a certain one on.
 type broken struct {
 	left *int
+	// given is set once a Fleet Cluster was told of a kubeconfig, which the types here do
+	// not keep.
+	given *bool
 }
 
 func (b broken) write() error {
@@ -175,12 +180,20 @@ func (b broken) client(objects ...client.Object) client.WithWatch {
 			if secret, ok := obj.(*corev1.Secret); ok && key.Name == upstream.LastingTokenSecret {
 				secret.Data = map[string][]byte{corev1.ServiceAccountTokenKey: []byte(lastingToken)}
 			}
+			if cluster, ok := obj.(*unstructured.Unstructured); ok && err == nil && *b.given {
+				err = unstructured.SetNestedField(cluster.Object, "edge-kubeconfig", "spec", "kubeConfigSecret")
+			}
 			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if err := b.write(); err != nil {
 				return err
 			}
+			data, err := patch.Data(obj)
+			if err != nil {
+				return err
+			}
+			*b.given = *b.given || strings.Contains(string(data), `"kubeConfigSecret":"edge-kubeconfig"`)
 			return c.Patch(ctx, obj, patch, opts...)
 		},
 		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
@@ -200,7 +213,7 @@ func TestAHandbackThatBreaksOffIsDoneByTheNextRun(t *testing.T) {
 			g := NewWithT(t)
 			left := allowed
 			first, secret := joined(mode)
-			b := broken{&left}
+			b := broken{&left, new(bool)}
 			management, workload := b.client(first.registration, first.fleetCluster, first.namespace), b.client(secret)
 			tried := ""
 			again := func() error {
@@ -253,7 +266,7 @@ func TestATokenThatDoesNotWorkIsNotGivenToAnAgent(t *testing.T) {
 	g := NewWithT(t)
 	h, secret := joined(modeToken)
 	left := 100
-	b := broken{&left}
+	b := broken{&left, new(bool)}
 	management, workload := b.client(h.registration, h.fleetCluster, h.namespace), b.client(secret)
 	h.client = management
 	clock := h.clock.(*testclock.FakeClock)
@@ -281,7 +294,7 @@ func TestWithoutTheAdmissionPolicyNothingIsBegun(t *testing.T) {
 	g := NewWithT(t)
 	h, _ := joined(modeToken)
 	left := 0
-	b := broken{&left}
+	b := broken{&left, new(bool)}
 	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: defaultManagerNamespace, Name: managerDeployment, Labels: managerLabels}}
 	g.Expect(h.prepare(t.Context(), b.client(running))).To(MatchError(ContainSubstring(upstream.ShippedStatusPolicy)))
 
