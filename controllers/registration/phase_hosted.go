@@ -92,11 +92,12 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		return false, err
 	}
 	extent := there.toWrite(r.beforeTurn(s), s.registration)
-	secret := agent.Secret(input, "")
 	if extent == whatIsMissing {
-		secret.Data = there.secret.Data
+		// The pod that runs looks for its tokens where the manager before this one put them.
+		// What is found in the workload cluster may be anything.
+		input.TokenDir = agent.TokenDirOf(there.deployment)
 	}
-	done, err := write(ctx, workload, input, secret, nil, there, extent)
+	done, err := write(ctx, workload, input, agent.Secret(input, ""), nil, there, extent)
 	if err != nil {
 		return done.any, err
 	}

@@ -337,6 +337,30 @@ func TestATamperedSecretOfAHostedAgentIsPutRight(t *testing.T) {
 	g.Expect(secret.Data).To(Equal(right))
 }
 
+// Before its turn a pod runs that another version of the manager made, which looks for its
+// tokens in another folder.
+func TestATamperedSecretOfAHostedAgentIsPutRightBeforeItsTurnForThePodThatRuns(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	key := client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}
+	secret, hosted, deployment := &corev1.Secret{}, &corev1.Secret{}, l.hosted(t)
+	g.Expect(l.client.Get(t.Context(), key, secret)).To(Succeed())
+	g.Expect(l.Get(t.Context(), l.hostedKey(t), hosted)).To(Succeed())
+	right, way := secret.Data, hosted.Data
+	g.Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"kubeconfig":"ZXZpbA=="}}`)))).To(Succeed())
+	l.reconciler.TokenDir, l.reconciler.Manifests = "/var/run/another", "of another version"
+
+	l.pass(time.Hour)
+	l.reconcile(t)
+
+	g.Expect(l.client.Get(t.Context(), key, secret)).To(Succeed())
+	g.Expect(secret.Data).To(Equal(right))
+	g.Expect(l.Get(t.Context(), l.hostedKey(t), hosted)).To(Succeed())
+	g.Expect(hosted.Data).To(Equal(way))
+	g.Expect(l.hosted(t).Spec.Template.Spec).To(Equal(deployment.Spec.Template.Spec), "it is not its turn")
+}
+
 func TestDeletingTheClusterRemovesAHostedAgentFromTheManagersNamespace(t *testing.T) {
 	for name, workload := range map[string]func(*life){
 		"reachable":   func(*life) {},

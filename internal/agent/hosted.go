@@ -169,6 +169,19 @@ func hostedVolumes(in Input) []corev1.Volume {
 // cluster.
 func workloadDir(in Input) string { return tokenDir(in) + "-workload" }
 
+// TokenDirOf returns the folder in which the pod of a hosted agent's Deployment has its
+// token: that of the manager which made it.
+func TokenDirOf(hosted *appsv1.Deployment) string {
+	for _, container := range hosted.Spec.Template.Spec.Containers {
+		for _, mount := range container.VolumeMounts {
+			if mount.Name == tokenVolume {
+				return mount.MountPath
+			}
+		}
+	}
+	return ""
+}
+
 // HostedSecret returns the way of a hosted agent to the workload cluster, and its
 // credential there. As in Secret the token is there twice.
 func HostedSecret(in Input, hosting Hosting, token string) *corev1.Secret {

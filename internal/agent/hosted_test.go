@@ -128,6 +128,8 @@ func TestAHostedAgentReadsItsTokensFromFilesThatAreRenewed(t *testing.T) {
 	user := upstream.AuthInfos[upstream.Contexts[upstream.CurrentContext].AuthInfo]
 	g.Expect([]string{user.Token, user.TokenFile}).To(Equal([]string{"", mounts[tokenVolume] + "/" + tokenKey}))
 
+	g.Expect(TokenDirOf(HostedDeployment(in, someHosting()))).To(Equal(mounts[tokenVolume]))
+
 	downstream, err := clientcmd.Load(HostedSecret(in, someHosting(), testToken).Data[workloadKey])
 	g.Expect(err).NotTo(HaveOccurred())
 	user = downstream.AuthInfos[downstream.Contexts[downstream.CurrentContext].AuthInfo]
