@@ -287,7 +287,8 @@ func (r *Reconciler) presentHostedToken(ctx context.Context, s *scope, hosting a
 	claims, ok := token.Read(value)
 	push := r.pushInput(s, "")
 	push.AccountUID = "" // That of the management cluster; the trial knows the other.
-	if !ok || !decide.KeepsToken(push, claims, workloadSubject) || !r.accepted(ctx, hosting.Workload, value) {
+	claims, inTime := claims.Bounded(s.now, r.lifetime(s))
+	if !ok || !inTime || !decide.KeepsToken(push, claims, workloadSubject) || !r.accepted(ctx, hosting.Workload, value) {
 		return "", fleetv1.CredentialStatus{}, nil
 	}
 	return value, keptCredential(s.registration, claims), nil
@@ -311,7 +312,7 @@ func (r *Reconciler) accepted(ctx context.Context, workload agent.WorkloadCluste
 // requestToken asks the workload cluster for a token.
 func (r *Reconciler) requestToken(ctx context.Context, s *scope, workload *remote.Client) (string, fleetv1.CredentialStatus, error) {
 	key := types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}
-	issued, err := workload.RequestToken(ctx, key, r.Tokens.Lifetime(s.registration.Spec.Credentials.Lifetime.Duration))
+	issued, err := workload.RequestToken(ctx, key, r.lifetime(s))
 	if err != nil {
 		return "", fleetv1.CredentialStatus{}, err
 	}
@@ -320,11 +321,22 @@ func (r *Reconciler) requestToken(ctx context.Context, s *scope, workload *remot
 		return "", fleetv1.CredentialStatus{}, &refusal{fleetv1.ObjectRejectedReason,
 			"The workload cluster did not issue a token for its service account " + key.String()}
 	}
+	claims.Issued = s.now
+	claims, inTime := claims.Bounded(s.now, r.lifetime(s))
+	if !inTime {
+		return "", fleetv1.CredentialStatus{}, &refusal{fleetv1.ObjectRejectedReason, fmt.Sprintf(
+			"The workload cluster issued a token for its service account %s that has ended already; compare its clock with that of the management cluster", key)}
+	}
 	return issued.Token, fleetv1.CredentialStatus{
-		IssuedTime:     metav1.NewTime(s.now),
+		IssuedTime:     metav1.NewTime(claims.Issued),
 		ExpirationTime: metav1.NewTime(claims.Expires),
 		Rotation:       rotation(s.registration),
 	}, nil
+}
+
+// lifetime is what the registration's credentials are asked for with.
+func (r *Reconciler) lifetime(s *scope) time.Duration {
+	return r.Tokens.Lifetime(s.registration.Spec.Credentials.Lifetime.Duration)
 }
 
 // agentSite is where an agent's pod is looked at.

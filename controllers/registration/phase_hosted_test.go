@@ -76,6 +76,12 @@ func (l *life) setPlacement(t *testing.T, placement fleetv1.AgentPlacement) {
 // issueTokens has the workload cluster issue tokens of the agent's service account.
 func (l *life) issueTokens(t *testing.T) {
 	t.Helper()
+	l.issueTokensThatSay(t, func(_, _ *time.Time) {})
+}
+
+// issueTokensThatSay has it lie about when they begin and end.
+func (l *life) issueTokensThatSay(t *testing.T, lie func(begins, ends *time.Time)) {
+	t.Helper()
 	issued := 0
 	l.workload.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/serviceaccounts/"+agent.Name+"/token") {
@@ -88,6 +94,7 @@ func (l *life) issueTokens(t *testing.T) {
 		issued++
 		now := l.clock.Now()
 		expires := now.Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second)
+		lie(&now, &expires)
 		claims := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d,"kubernetes.io":{"serviceaccount":{"uid":"down"}}}`, workloadSubject, now.Unix(), expires.Unix())
 		value := fmt.Sprintf("e30.%s.down-%d", base64.RawURLEncoding.EncodeToString([]byte(claims)), issued)
 		l.workload.AllowToken(value, workloadSubject)
@@ -214,6 +221,44 @@ func TestAHostedAgentIsRenewedWithoutANewPod(t *testing.T) {
 	}
 	g.Expect(l.hostedToken(t)).To(Equal("down-3"))
 	g.Expect(l.hosted(t).Spec.Template).To(Equal(template))
+}
+
+// Its owner may want to keep what it was given by a token that is never renewed.
+func TestAWorkloadClusterCannotPutOffTheRenewalOfATokenByALie(t *testing.T) {
+	for name, lie := range map[string]func(begins, ends *time.Time){
+		"it lasts for years":      func(_, ends *time.Time) { *ends = ends.AddDate(100, 0, 0) },
+		"it begins in the future": func(begins, ends *time.Time) { *begins, *ends = begins.AddDate(50, 0, 0), ends.AddDate(50, 0, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newHosted(t)
+			l.issueTokensThatSay(t, lie)
+			l.reconcile(t)
+			credential := l.registration(t).Status.Credential
+			g.Expect(credential.IssuedTime.Time).To(BeTemporally("~", l.clock.Now(), time.Minute))
+			g.Expect(credential.ExpirationTime.Time).To(BeTemporally("~", l.clock.Now().Add(72*time.Hour), 10*time.Minute))
+
+			// A look at the agent does not believe it either.
+			for range 37 {
+				l.pass(time.Hour)
+				l.reconcile(t)
+				l.forget(t)
+				l.reconcile(t)
+			}
+			g.Expect(l.hostedToken(t)).NotTo(Equal("down-1"))
+		})
+	}
+}
+
+func TestATokenThatHasEndedAlreadyIsNotGivenToAHostedAgent(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	l.issueTokensThatSay(t, func(begins, ends *time.Time) { *begins, *ends = begins.AddDate(-1, 0, 0), ends.AddDate(-1, 0, 0) })
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ObjectRejectedReason)
+	deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	g.Expect(deployed.Message).To(ContainSubstring("has ended already"))
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
 
 func TestAHostedAgentsTokenThatTheWorkloadClusterRefusesIsReplaced(t *testing.T) {
