@@ -31,7 +31,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -70,17 +69,9 @@ func (r *Reconciler) hostedMissing(ctx context.Context, s *scope) (bool, error) 
 // pushHosted puts the agent on the management cluster, and what it reads into the workload
 // cluster. It does what push does, of which it is the second half.
 func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.Client, input agent.Input, there presentAgent, systemUID types.UID) (wrote bool, err error) {
-	if err := endInWorkload(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
-		return false, err
-	}
-	there.deployment, err = r.Upstream.HostedDeployment(ctx, s.upstreamInput())
+	hosted, err := r.Upstream.HostedDeployment(ctx, s.upstreamInput())
 	if err != nil {
 		return false, hostedError(err)
-	}
-	if there.deployment == nil || ptr.Deref(there.deployment.Spec.Replicas, 1) == 0 {
-		if err := leaseFree(ctx, workload, s.now); err != nil {
-			return false, err
-		}
 	}
 	hosting := r.hosting(s, workload)
 	destinations, err := r.destinations(ctx, input, hosting)
@@ -90,6 +81,20 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 	_, missing, err := r.pullSecrets(ctx, input)
 	if err != nil {
 		return false, err
+	}
+	if there.runs() {
+		if err := r.mayHost(ctx, s, workload); err != nil {
+			return false, err
+		}
+	}
+	if err := endInWorkload(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
+		return false, err
+	}
+	there.deployment = hosted
+	if !there.runs() {
+		if err := leaseFree(ctx, workload, s.now); err != nil {
+			return false, err
+		}
 	}
 	extent := there.toWrite(r.beforeTurn(s), s.registration)
 	if extent == whatIsMissing {
@@ -121,6 +126,20 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 	}
 	done.note = sentences(done.note, missing)
 	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, extent, done)
+}
+
+// mayHost looks for all that could be in the way of an agent on the management cluster,
+// before the one that runs in the workload cluster is stopped for it.
+func (r *Reconciler) mayHost(ctx context.Context, s *scope, workload *remote.Client) error {
+	if err := r.Upstream.MayHost(ctx, s.upstreamInput()); err != nil {
+		return hostedError(err)
+	}
+	_, _, err := r.requestToken(ctx, s, workload)
+	if apierrors.IsNotFound(err) {
+		// The service account is lost, with which the agent there has lost its rights too.
+		return nil
+	}
+	return err
 }
 
 // hostedError turns a refusal of the management cluster's into ours.

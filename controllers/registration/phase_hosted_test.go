@@ -87,6 +87,10 @@ func (l *life) issueTokensThatSay(t *testing.T, lie func(begins, ends *time.Time
 		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/serviceaccounts/"+agent.Name+"/token") {
 			return false
 		}
+		account := &corev1.ServiceAccount{}
+		if l.client.Get(r.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, account) != nil {
+			return false
+		}
 		request := &authenticationv1.TokenRequest{}
 		if err := json.NewDecoder(r.Body).Decode(request); err != nil {
 			t.Error(err)
@@ -565,13 +569,62 @@ func TestAnObjectOfAHostedAgentsNameThatIsNotOursIsLeftAlone(t *testing.T) {
 	g.Expect(l.WithWatch.Create(t.Context(), theirs)).To(Succeed())
 	l.setPlacement(t, fleetv1.PlacementManagement)
 	l.step(t)
-	l.deploymentStatus(t, 0)
-	l.pass(time.Minute)
-	l.step(t)
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.HostedObjectForeignReason)
 	live := &corev1.Secret{}
 	g.Expect(l.Get(t.Context(), client.ObjectKeyFromObject(theirs), live)).To(Succeed())
 	g.Expect(live.Data).To(Equal(theirs.Data))
+}
+
+func TestAPushedAgentThatLostItsServiceAccountIsStoppedForAHostedOne(t *testing.T) {
+	g := NewWithT(t)
+	l := joined(t)
+	l.issueTokens(t)
+	g.Expect(l.client.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})).To(Succeed())
+	l.setPlacement(t, fleetv1.PlacementManagement)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForAgentToStopReason)
+	l.deploymentStatus(t, 0)
+	l.pass(10 * time.Second)
+	l.step(t)
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+}
+
+// Where the other cannot be started, there would be none.
+func TestAPushedAgentRunsOnUntilNothingIsInTheWayOfAHostedOne(t *testing.T) {
+	for reason, obstacle := range map[string]func(*testing.T, *life){
+		fleetv1.ManagementClusterUnresolvedReason: func(t *testing.T, l *life) {
+			reg := l.registration(t)
+			reg.Spec.Agent.ManagementCluster.Server = "https://nowhere.invalid"
+			NewWithT(t).Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+		},
+		fleetv1.HostedObjectForeignReason: func(t *testing.T, l *life) {
+			theirs := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: l.registration(t).Status.Namespace}}
+			NewWithT(t).Expect(l.WithWatch.Create(t.Context(), theirs)).To(Succeed())
+		},
+		fleetv1.ObjectRejectedReason: func(t *testing.T, l *life) {
+			l.issueTokensThatSay(t, func(_, ends *time.Time) { *ends = ends.AddDate(-1, 0, 0) })
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joined(t)
+			l.reconciler.Dialer.DialTimeout = time.Second
+			l.issueTokens(t)
+			l.setPlacement(t, fleetv1.PlacementManagement)
+			obstacle(t, l)
+			secret := &corev1.Secret{}
+			g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
+
+			l.step(t)
+
+			deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+			g.Expect(deployed.Reason).To(Equal(reason), deployed.Message)
+			g.Expect(l.deployment(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+			live := &corev1.Secret{}
+			g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, live)).To(Succeed())
+			g.Expect(live.Data).To(Equal(secret.Data))
+		})
+	}
 }
 
 func TestAHostedAgentWaitsForAnAddressOfTheManagementCluster(t *testing.T) {

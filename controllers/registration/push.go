@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -162,6 +163,11 @@ func readAgent(ctx context.Context, workload *remote.Client) (presentAgent, erro
 		there.deployment = nil
 	}
 	return there, nil
+}
+
+// runs tells whether the agent has, or is to have, a pod.
+func (p presentAgent) runs() bool {
+	return p.deployment != nil && ptr.Deref(p.deployment.Spec.Replicas, 1) != 0
 }
 
 func (p presentAgent) holder(registrationID string) agent.Holder {

@@ -69,6 +69,21 @@ func (w *Writer) HostedSecret(ctx context.Context, r Registration) (*corev1.Secr
 	return live.(*corev1.Secret), nil
 }
 
+// MayHost returns a *Refusal where an object of the name of one of the registration's hosted
+// agent is there and not ours.
+func (w *Writer) MayHost(ctx context.Context, r Registration) error {
+	for _, obj := range agent.HostedLeftovers(w.ManagerNamespace, r.Namespace) {
+		live, err := w.read(ctx, obj)
+		if err != nil {
+			return err
+		}
+		if live != nil && !r.ours(live) {
+			return notOurs(fleetv1.HostedObjectForeignReason, live)
+		}
+	}
+	return nil
+}
+
 // HasHosted tells, by the cache, whether the registration has the Deployment of a hosted
 // agent.
 func (w *Writer) HasHosted(ctx context.Context, r Registration) (bool, error) {
