@@ -205,11 +205,22 @@ func (r *Reconciler) endHosted(ctx context.Context, s *scope) error {
 	case !stopped:
 		return &refusal{fleetv1.WaitingForAgentToStopReason, "The agent is to run in the workload cluster, and the one on the management cluster has not stopped yet"}
 	}
-	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+	if _, err := r.Upstream.RemoveHosted(ctx, s.upstreamInput(), true); err != nil {
 		return managementError{err}
 	}
 	s.registration.Status.Agent.Placement = ""
 	return nil
+}
+
+// removeHosted takes an agent on the management cluster away with the registration, and
+// tells whether that is done. Its pod may go on for a while, and is bound to what it may
+// connect to until it has ended, or patience has.
+func (r *Reconciler) removeHosted(ctx context.Context, s *scope, patience time.Duration) (done bool, err error) {
+	done, err = r.Upstream.RemoveHosted(ctx, s.upstreamInput(), s.attempt.leavingFor(s.now) >= patience)
+	if err == nil && !done {
+		s.deleting = &finding{true, fleetv1.StoppingAgentReason, "Waiting for the pod of the agent on the management cluster to end"}
+	}
+	return done, err
 }
 
 // yield stops an agent on the management cluster whose workload cluster another management

@@ -424,16 +424,63 @@ func TestDeletingTheClusterRemovesAHostedAgentFromTheManagersNamespace(t *testin
 			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
 			g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
 
-			_, err := l.reconciler.Reconcile(t.Context(), edge)
-			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			l.expectOnlyBound(t)
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "its pod may run yet")
+			l.endHostedPod(t)
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
 			g.Expect(l.inManagerNamespace(t)).To(BeZero())
+			g.Expect(l.fleetCluster(t)).To(BeNil())
 			g.Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
-			_, err = l.reconciler.Reconcile(t.Context(), edge)
-			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.once(t)).To(BeEmpty())
 			g.Expect(l.accounts(t)).To(BeZero())
-			g.Expect(apierrors.IsNotFound(l.Get(t.Context(), edge.NamespacedName, &fleetv1.FleetRegistration{}))).To(BeTrue())
 		})
 	}
+}
+
+// expectOnlyBound fails where a hosted agent has a Deployment, or no NetworkPolicy.
+func (l *life) expectOnlyBound(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	key := l.hostedKey(t)
+	g.Expect(apierrors.IsNotFound(l.Get(t.Context(), key, &appsv1.Deployment{}))).To(BeTrue())
+	g.Expect(l.Get(t.Context(), key, &networkingv1.NetworkPolicy{})).To(Succeed())
+}
+
+// endHostedPod does what the garbage collector and the kubelet do.
+func (l *life) endHostedPod(t *testing.T) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: "hosted-1"}}
+	NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), pod)).To(Succeed())
+}
+
+// Its node may be lost.
+func TestAPodOfAHostedAgentThatDoesNotEndHoldsADeletionForABoundedTime(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.pass(stopTimeout)
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
+}
+
+func TestAHostedAgentThatHasUninstalledIsBoundUntilItsPodHasEnded(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.expectOnlyBound(t)
+	l.endHostedPod(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
 
 func TestAHostedAgentGoesWithItsClusterAlsoAfterAnOptOut(t *testing.T) {
@@ -446,6 +493,9 @@ func TestAHostedAgentGoesWithItsClusterAlsoAfterAnOptOut(t *testing.T) {
 
 	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
 	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.expectOnlyBound(t)
+	l.endHostedPod(t)
 	g.Expect(l.once(t)).To(BeEmpty())
 	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
