@@ -91,11 +91,6 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		return false, err
 	}
 	there.deployment = hosted
-	if !there.runs() {
-		if err := leaseFree(ctx, workload, s.now); err != nil {
-			return false, err
-		}
-	}
 	extent := there.toWrite(r.beforeTurn(s), s.registration)
 	if extent == whatIsMissing {
 		// The pod that runs looks for its tokens where the manager before this one put them.
@@ -105,6 +100,12 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 	done, err := write(ctx, workload, input, agent.Secret(input, ""), nil, there, extent)
 	if err != nil {
 		return done.any, err
+	}
+	if !there.runs() {
+		// Whoever has an agent elsewhere learns from the Secret that it has to go.
+		if err := leaseFree(ctx, workload, s); err != nil {
+			return done.any, err
+		}
 	}
 	value, credential, err := r.hostedCredential(ctx, s, workload, hosting)
 	if err != nil {
@@ -223,11 +224,11 @@ func (r *Reconciler) removeHosted(ctx context.Context, s *scope, patience time.D
 	return done, err
 }
 
-// yield stops an agent on the management cluster whose workload cluster another management
-// cluster has taken over. Theirs waits for it.
+// yield stops an agent on the management cluster whose workload cluster another
+// registration has taken over. Theirs waits for it.
 func (r *Reconciler) yield(ctx context.Context, s *scope, refused error) error {
 	var why *refusal
-	if !errors.As(refused, &why) || why.reason != fleetv1.MovedAwayReason {
+	if !errors.As(refused, &why) || why.reason != fleetv1.MovedAwayReason && why.reason != fleetv1.ForeignAgentReason {
 		return refused
 	}
 	if was, err := r.wasHosted(ctx, s); err != nil || !was {
@@ -239,19 +240,36 @@ func (r *Reconciler) yield(ctx context.Context, s *scope, refused error) error {
 	return refused
 }
 
+// disown takes the rights from an agent that another management cluster hosts, and that a
+// person lets us take over. It would go on until somebody there looks at the Secret. Its
+// tokens end with the service account, which the next write makes anew.
+func disown(ctx context.Context, workload *remote.Client) error {
+	return remove(ctx, workload, &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name},
+	})
+}
+
 // leaseFree returns a *refusal while an agent holds the lease of the workload cluster's
-// agents: one of another management cluster, from which the Cluster was moved.
-func leaseFree(ctx context.Context, workload *remote.Client, now time.Time) error {
+// agents: one that was just stopped or killed, or one of another management cluster.
+func leaseFree(ctx context.Context, workload *remote.Client, s *scope) error {
 	lease := &coordinationv1.Lease{}
 	found, err := get(ctx, workload, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, lease)
-	if err != nil {
+	if err != nil || !found || agent.LeaseFree(lease, s.attempt.leaseSame(lease.ResourceVersion, s.now)) {
 		return err
 	}
-	if found && !agent.LeaseFree(lease, now) {
-		return &refusal{fleetv1.WaitingForLeaseReason, fmt.Sprintf(
-			"An agent holds the lease %s/%s in the workload cluster; this one is started once that ends", agent.Namespace, agent.Name)}
+	message := fmt.Sprintf("An agent holds the lease %s/%s in the workload cluster; this one is started once that was not renewed for %s",
+		agent.Namespace, agent.Name, agent.LeaseDuration(lease))
+	if !takesOver(s.registration) {
+		return &refusal{fleetv1.WaitingForLeaseReason, sentences(message, "One of another management cluster that does not stop can be made to: "+takeOverHint(s.registration))}
 	}
-	return nil
+	if s.attempt.disowned != s.registration.Status.NamespaceUID {
+		if err := disown(ctx, workload); err != nil {
+			return err
+		}
+		s.attempt.disowned = s.registration.Status.NamespaceUID
+	}
+	return &refusal{fleetv1.WaitingForLeaseReason, message}
 }
 
 // destinations returns what a hosted agent has to reach: the management cluster, by its

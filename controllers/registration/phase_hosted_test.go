@@ -171,7 +171,7 @@ func (l *life) lease(t *testing.T, renewed time.Time) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
 	g.Expect(client.IgnoreNotFound(l.client.Delete(t.Context(), lease))).To(Succeed())
 	lease.Spec = coordinationv1.LeaseSpec{
-		HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(30)), RenewTime: &metav1.MicroTime{Time: renewed},
+		HolderIdentity: new("another-pod"), LeaseDurationSeconds: new(int32(30)), RenewTime: &metav1.MicroTime{Time: renewed},
 	}
 	g.Expect(l.client.Create(t.Context(), lease)).To(Succeed())
 }
@@ -572,13 +572,103 @@ func TestTheAgentOfARegistrationThatIsGoneIsStoppedAndNothingElse(t *testing.T) 
 func TestAHostedAgentGivesWayToAnotherManagementCluster(t *testing.T) {
 	g := NewWithT(t)
 	l := joinedHosted(t)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
-	g.Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+fleetv1.NamespaceUIDAnnotation+`":"of-another-management-cluster"}}}`)))).To(Succeed())
+	l.secretSays(t, `{"`+fleetv1.NamespaceUIDAnnotation+`":"of-another-management-cluster"}`)
 	l.pass(time.Hour)
 	l.step(t)
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.MovedAwayReason)
 	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeZero()))
+}
+
+func TestAHostedAgentGivesWayToAnotherRegistration(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.secretSays(t, `{"`+fleetv1.RegistrationIDAnnotation+`":"another"}`)
+	l.pass(time.Hour)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ForeignAgentReason)
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeZero()))
+}
+
+// secretSays puts annotations on the agent's Secret in the workload cluster.
+func (l *life) secretSays(t *testing.T, annotations string) {
+	t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+	NewWithT(t).Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))).To(Succeed())
+}
+
+// A holder that was killed gives nothing up, and its clock may be ahead of ours.
+func TestALeaseThatIsNotRenewedHoldsAHostedAgentForABoundedTime(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	l.lease(t, l.clock.Now().AddDate(50, 0, 0))
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason)
+	deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	g.Expect(deployed.Message).To(And(ContainSubstring("not renewed for 30s"), ContainSubstring(fleetv1.TakeOverAnnotation), Not(ContainSubstring("another-pod"))))
+	l.pass(31 * time.Second)
+	l.step(t)
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+}
+
+// Its clock may be behind.
+func TestALeaseThatIsRenewedHoldsAHostedAgentWhateverItsTimesSay(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	for i := range 5 {
+		l.lease(t, l.clock.Now().Add(time.Duration(i)*10*time.Second-time.Hour))
+		l.pass(20 * time.Second)
+		l.step(t)
+		l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason)
+		g.Expect(l.inManagerNamespace(t)).To(BeZero())
+	}
+}
+
+// The other management cluster looks at the Secret to know that it lost the workload
+// cluster. If it is gone for good, nobody stops its agent, which renews the lease for ever.
+func TestAnAgentThatAnotherManagementClusterHostsIsTakenOverFrom(t *testing.T) {
+	for name, placement := range map[string]fleetv1.AgentPlacement{"by a hosted one": fleetv1.PlacementManagement, "by a pushed one": ""} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedHosted(t)
+			account := func() types.UID {
+				account := &corev1.ServiceAccount{}
+				g.Expect(client.IgnoreNotFound(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, account))).To(Succeed())
+				return account.UID
+			}
+			others := account()
+			g.Expect(l.WithWatch.Delete(t.Context(), l.hosted(t))).To(Succeed())
+			l.forget(t)
+			l.secretSays(t, `{"`+fleetv1.RegistrationIDAnnotation+`":"another","`+fleetv1.NamespaceUIDAnnotation+`":"theirs"}`)
+			l.setPlacement(t, placement)
+			l.step(t)
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ForeignAgentReason)
+			g.Expect(account()).To(Equal(others))
+
+			reg := l.registration(t)
+			reg.Annotations = map[string]string{fleetv1.TakeOverAnnotation: string(reg.Status.NamespaceUID)}
+			g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+			l.lease(t, l.clock.Now())
+			l.step(t)
+			g.Expect(account()).NotTo(Equal(others), "their tokens have ended")
+			secret := &corev1.Secret{}
+			g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
+			g.Expect(secret.Annotations).To(HaveKeyWithValue(fleetv1.NamespaceUIDAnnotation, string(reg.Status.NamespaceUID)), "by which they know")
+			if placement == "" {
+				return
+			}
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason)
+			for range 2 {
+				l.pass(10 * time.Second)
+				l.step(t)
+			}
+			ours := account()
+			l.pass(20 * time.Second)
+			l.step(t)
+			g.Expect(account()).To(Equal(ours), "once")
+			g.Expect(ours).NotTo(BeEmpty())
+			g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+		})
+	}
 }
 
 func TestTheHealthOfAHostedAgentIsLookedAtWithoutDialling(t *testing.T) {

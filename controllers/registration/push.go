@@ -83,6 +83,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err := r.endHosted(ctx, s); err != nil {
 		return false, err
 	}
+	if takesOver(s.registration) && there.secret != nil && there.deployment == nil && !there.belongsTo(s.registration) {
+		if err := disown(ctx, workload); err != nil {
+			return false, err
+		}
+	}
 	value, credential, err := r.credential(ctx, s, there)
 	if err != nil {
 		return false, err

@@ -284,12 +284,19 @@ func HostedLeftovers(managerNamespace, clusterNamespace string) []client.Object 
 	}
 }
 
+// maxLeaseDuration bounds what a lease may say of how long it lasts. Fleet's agent has 30
+// seconds unless somebody sets more.
+const maxLeaseDuration = 5 * time.Minute
+
 // LeaseFree tells whether no agent holds the lease of the workload cluster's agents, nil
-// where there is none: it was given up, or not renewed for as long as it lasts.
-func LeaseFree(lease *coordinationv1.Lease, now time.Time) bool {
-	if lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" || lease.Spec.RenewTime == nil {
-		return true
-	}
-	lasts := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
-	return now.After(lease.Spec.RenewTime.Add(lasts))
+// where there is none: it was given up, or is the same for longer than it lasts. The times
+// in it are those of another clock, and one from the future would keep it for ever.
+func LeaseFree(lease *coordinationv1.Lease, same time.Duration) bool {
+	return lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" || same > LeaseDuration(lease)
+}
+
+// LeaseDuration returns how long a lease is held after it was renewed.
+func LeaseDuration(lease *coordinationv1.Lease) time.Duration {
+	seconds := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+	return min(max(0, seconds), maxLeaseDuration)
 }
