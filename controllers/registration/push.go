@@ -582,14 +582,19 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, scop
 // rejected turns the refusal of one object into ours. The server's words are not
 // repeated.
 func rejected(obj client.Object, err error) error {
+	lookAt := "its admission policies, quotas and the kubeconfig's rights"
 	switch {
+	case err == nil:
+		return nil
+	case apierrors.HasStatusCause(err, remote.CauseTypeWebhook):
+		lookAt = "its admission webhooks, of which one cannot be called"
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		kind := obj.GetObjectKind().GroupVersionKind().Kind
-		return &refusal{fleetv1.ObjectRejectedReason, fmt.Sprintf(
-			"The workload cluster refused %s %s (HTTP status %d); look at its admission policies, quotas and the kubeconfig's rights",
-			kind, obj.GetName(), statusCode(err))}
+	default:
+		return err
 	}
-	return err
+	kind := obj.GetObjectKind().GroupVersionKind().Kind
+	return &refusal{fleetv1.ObjectRejectedReason, fmt.Sprintf(
+		"The workload cluster refused %s %s (HTTP status %d); look at %s", kind, obj.GetName(), statusCode(err), lookAt)}
 }
 
 func statusCode(err error) int32 {
