@@ -406,16 +406,19 @@ func (r *Reconciler) site(s *scope, workload *remote.Client) agentSite {
 }
 
 // checkHostedHealth looks at an agent on the management cluster that was changed, or was
-// not well. Nobody has to be dialled for that.
+// not well. Nobody has to be dialled for that. It returns a *refusal or a managementError.
 func (r *Reconciler) checkHostedHealth(ctx context.Context, s *scope) error {
 	deployment, err := r.Upstream.HostedDeployment(ctx, s.upstreamInput())
 	if err != nil {
-		return err
+		return hostedError(err)
 	}
 	if deployment == nil {
 		deployment = &appsv1.Deployment{}
 	}
-	return r.judgeHealth(ctx, s, nil, deployment)
+	if err := r.judgeHealth(ctx, s, nil, deployment); err != nil {
+		return managementError{err}
+	}
+	return nil
 }
 
 // stopHosted is what stopAgent does for an agent that runs on the management cluster. That

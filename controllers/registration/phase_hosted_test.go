@@ -17,8 +17,10 @@ limitations under the License.
 package registration
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -36,6 +38,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -698,6 +701,44 @@ func TestTheHealthOfAHostedAgentIsLookedAtWithoutDialling(t *testing.T) {
 	deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
 	g.Expect(deployed.Message).To(HavePrefix("The management cluster cannot pull"))
 	g.Expect(l.workload.Requests()).To(HaveLen(requests))
+}
+
+func TestALookAtAHostedAgentThatFailsIsReported(t *testing.T) {
+	for name, harm := range map[string]func(*life){
+		"its Deployment cannot be read": func(l *life) {
+			l.reconciler.Upstream.Reader = interceptor.NewClient(l, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+					if _, ok := obj.(*appsv1.Deployment); ok {
+						return errors.New("broken")
+					}
+					return c.Get(ctx, key, obj, opts...)
+				},
+			})
+		},
+		"its pods cannot be listed": func(l *life) {
+			l.reconciler.APIReader = interceptor.NewClient(l, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := list.(*corev1.PodList); ok {
+						return errors.New("broken")
+					}
+					return c.List(ctx, list, opts...)
+				},
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := joinedHosted(t)
+			l.take(t)
+			deployment := l.hosted(t)
+			deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated"}}
+			NewWithT(t).Expect(l.Status().Update(t.Context(), deployment)).To(Succeed())
+			harm(l)
+			l.pass(time.Minute)
+			l.step(t)
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.InternalErrorReason)
+			l.expect(t, fleetv1.WorkloadReachableCondition, metav1.ConditionTrue, fleetv1.WorkloadReachableReason)
+		})
+	}
 }
 
 func TestAnObjectOfAHostedAgentsNameThatIsNotOursIsLeftAlone(t *testing.T) {
