@@ -105,6 +105,13 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return done.any, err
 	}
+	if scope != whatIsMissing {
+		removed, err := removeOldPullSecrets(ctx, workload, input, there, s.registration.Status.Agent.Settings)
+		done.any = done.any || removed
+		if err != nil {
+			return done.any, err
+		}
+	}
 	done.note = sentences(done.note, missing)
 	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, scope, done)
 }
@@ -530,7 +537,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		if err != nil {
 			return done, err
 		}
-		applied, err = writePullSecrets(ctx, workload, input, pullSecrets, there, scope)
+		applied, err = writePullSecrets(ctx, workload, pullSecrets, scope)
 		done.any = done.any || applied
 		if err != nil {
 			return done, err
