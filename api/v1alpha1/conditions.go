@@ -429,7 +429,8 @@ const (
 	WaitingForFleetReason = "WaitingForFleet"
 
 	// StoppingAgentReason means that the agent is being stopped before anything that it
-	// could take as a reason to uninstall workloads.
+	// could take as a reason to uninstall workloads, or that the pod of one on the
+	// management cluster has not ended yet.
 	StoppingAgentReason = "StoppingAgent"
 
 	// UninstallingWorkloadsReason means that the agent is uninstalling what it deployed.
