@@ -175,7 +175,7 @@ func TestAPausedClusterIsLeftAlone(t *testing.T) {
 
 	label(t, j.Key(), "false")
 	g.Consistently(func() error { return lab.Client.Get(t.Context(), j.Key(), &fleetv1.FleetRegistration{}) }).
-		WithPolling(suite.Poll).Should(Succeed())
+		WithTimeout(5 * time.Second).WithPolling(suite.Poll).Should(Succeed())
 	g.Expect(j.writesFor(t, paused)).To(BeEmpty())
 	g.Expect(j.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Succeed())
 
