@@ -72,10 +72,15 @@ func TestTheControlPlaneIsUpgradedAndItsKubeconfigRotated(t *testing.T) {
 	eventuallyTrue(t, j.Key(), clusterv1.ClusterAvailableCondition)
 	j.expectUntouched(t)
 
-	// The manager still gets in: it takes the agent away, and the workloads stay.
+	// The manager gets in by the new one: it reads it, takes the agent away, and the workloads
+	// stay. This API server would let it in with the old one too, or with none: see
+	// test/integration/rotation for those that ask.
+	start := suite.Mark(t, lab)
 	label(t, j.Key(), "false")
 	suite.EventuallyGone(t, lab, j.Workload)
 	g.Expect(j.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Satisfy(apierrors.IsNotFound))
+	g.Expect(suite.ManagerEvents(t, lab, start)).To(ContainElement(SatisfyAll(HaveField("Verb", "get"), HaveField("Resource", "secrets"),
+		HaveField("Namespace", j.Namespace), HaveField("Name", kubeconfigKey(j.Workload).Name))))
 	j.expectKept(t)
 }
 
