@@ -106,7 +106,9 @@ func TestAClusterIsAvailableOnlyOnceItIsInFleet(t *testing.T) {
 	eventuallyTrue(t, w.Key(), clusterv1.ClusterAvailableCondition)
 }
 
-func TestAClusterInTheOldVersionOfTheAPIJoins(t *testing.T) {
+// The conversion here is for the user, who writes and reads the old version. Clusters are
+// stored in the new one, so the manager's reads need none: see joinsFromTheOldVersion.
+func TestAClusterMadeInTheOldVersionOfTheAPIJoins(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	key := client.ObjectKey{Namespace: "v1beta1", Name: "v1beta1"}
