@@ -125,8 +125,10 @@ func (j *joined) expectKept(t *testing.T) {
 func (j *joined) writesFor(t *testing.T, since kube.Mark) []kube.Event {
 	t.Helper()
 	var writes []kube.Event
+	own := j.registration.Status.Namespace // also the name of the agent's account
 	for _, event := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
-		if event.Namespace == j.Namespace || event.Namespace == j.registration.Status.Namespace {
+		ofAccount := event.Namespace == env.ManagerNamespace && event.Name == own
+		if event.Namespace == j.Namespace || event.Namespace == own || ofAccount {
 			writes = append(writes, event)
 		}
 	}
