@@ -117,8 +117,9 @@ verify-manifests: $(KUSTOMIZE) ## Fail if the manifests do not build.
 	$(KUSTOMIZE) build config/default >/dev/null
 
 .PHONY: verify-e2e
-verify-e2e: ## Fail if the end-to-end tests, which need Docker, do not compile.
+verify-e2e: ## Fail if the end-to-end tests, which need Docker, do not compile, or what they take is wrong.
 	go -C test/e2e vet -tags e2e ./...
+	go -C test/e2e test ./...
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Look for mistakes in the code.
