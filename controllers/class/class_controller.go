@@ -250,6 +250,7 @@ func (r *Reconciler) needOf(ctx context.Context, u use) (need, error) {
 		if class == nil {
 			continue
 		}
+		class.Shared = class.Shared || n.class != nil && n.class.Shared
 		n.class = class
 		if r.mayWriteFor(cluster, reg) {
 			n.by = append(n.by, cluster)

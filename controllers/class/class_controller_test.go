@@ -205,6 +205,21 @@ func TestNothingIsMadeWhereNobodyMayNeedIt(t *testing.T) {
 	}
 }
 
+func TestAGroupOfClustersOfSeveralNamespacesHasNoLabelsOfItsClass(t *testing.T) {
+	for _, tenant := range []string{"a-tenant", "z-tenant"} { // Before and after the other one in the list.
+		g := NewWithT(t)
+		e := newEnv(t, append(joined("theirs", func(c *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			c.Namespace, r.Namespace = tenant, tenant
+		}), append(joined("m"), &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{
+			Namespace: classes, Name: "edge", Labels: map[string]string{"tier": "core"},
+		}})...)...)
+		e.reconcile(t, inClasses)
+		group := &fleet.ClusterGroup{}
+		g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKey{Namespace: team, Name: "edge.classes"}, group)).To(Succeed())
+		g.Expect(group.Labels).To(Equal(targeting.Class{ClassNamespace: classes, Name: "edge"}.Labels()))
+	}
+}
+
 func TestAManagerWithAWatchFilterLeavesTheGroupsOfOthersToThem(t *testing.T) {
 	g := NewWithT(t)
 	e := newEnv(t, joined("a")...)

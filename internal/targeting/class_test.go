@@ -53,14 +53,14 @@ func TestAClassOfAnotherNamespaceCountsOnlyWhereThePolicyListsThat(t *testing.T)
 	}{
 		"groups are off":                     {fleetv1.TargetingSettings{}, "classes", own, nil, ""},
 		"groups are None":                    {fleetv1.TargetingSettings{Groups: fleetv1.GroupsNone}, "", own, nil, ""},
-		"a class of the Cluster's namespace": {fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, "", own, &Class{own, own, "edge"}, ""},
-		"the same, named":                    {fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, own, own, &Class{own, own, "edge"}, ""},
-		"a listed one":                       {listed, "classes", own, &Class{own, "classes", "edge"}, ""},
+		"a class of the Cluster's namespace": {fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, "", own, &Class{Namespace: own, ClassNamespace: own, Name: "edge"}, ""},
+		"the same, named":                    {fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, own, own, &Class{Namespace: own, ClassNamespace: own, Name: "edge"}, ""},
+		"a listed one":                       {listed, "classes", own, &Class{Namespace: own, ClassNamespace: "classes", Name: "edge"}, ""},
 		"one that is not listed":             {listed, "others", own, nil, fleetv1.ClassNamespaceNotListedReason},
 		// Its bundles would reach all of the workspace.
 		"the Cluster's own, in another workspace": {listed, "", shared, nil, fleetv1.ClassNamespaceNotListedReason},
 		"that of the workspace, where not listed": {listed, shared, shared, nil, fleetv1.ClassNamespaceNotListedReason},
-		"a listed one, in another workspace":      {listed, "classes", shared, &Class{shared, "classes", "edge"}, ""},
+		"a listed one, in another workspace":      {listed, "classes", shared, &Class{Namespace: shared, ClassNamespace: "classes", Name: "edge", Shared: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -95,4 +95,15 @@ func TestAGroupHasTheLabelsOfItsClassButNoMarksOfOwnership(t *testing.T) {
 	g.Expect(class.GroupLabels(all)).To(Equal(map[string]string{
 		"tier": "edge", fleetv1.ClassNameLabel: "edge", fleetv1.ClassNamespaceLabel: "classes",
 	}))
+}
+
+func TestAGroupForClustersOfOtherNamespacesHasNoLabelsOfItsClass(t *testing.T) {
+	g := NewWithT(t)
+	class, _ := ClassOf(fleetv1.TargetingSettings{
+		Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{own},
+		Labels: fleetv1.LabelPropagation{Include: []fleetv1.KeyPattern{fleetv1.ClassNameLabel, fleetv1.ClassNamespaceLabel, "tier"}},
+	}, newCluster(ofClass("", "edge")), shared)
+	g.Expect(class.GroupLabels(map[string]string{"tier": "core"})).To(Equal(map[string]string{
+		fleetv1.ClassNameLabel: "edge", fleetv1.ClassNamespaceLabel: own,
+	}), "whatever is listed for the Fleet Cluster")
 }

@@ -77,8 +77,10 @@ type Record struct {
 	Annotations []string `json:"annotations,omitempty"`
 	Values      []string `json:"values,omitempty"`
 	Paused      bool     `json:"paused,omitempty"`
-	// Class is the ClusterClass that a ClusterGroup is for, see Class.ID.
-	Class string `json:"class,omitempty"`
+	// Class is the ClusterClass that a ClusterGroup is for, see Class.ID, and Shared says
+	// for which Clusters of it, see Class.
+	Class  string `json:"class,omitempty"`
+	Shared bool   `json:"shared,omitempty"`
 }
 
 // ReadRecord returns the record of an object. It tells whether there is one that can be

@@ -40,7 +40,7 @@ import (
 // one made it.
 func clusterGroup(class targeting.Class, labels map[string]string) *fleet.ClusterGroup {
 	all := class.GroupLabels(labels)
-	record := targeting.Record{Class: class.ID()}
+	record := targeting.Record{Class: class.ID(), Shared: class.Shared}
 	for key := range all {
 		record.Labels = append(record.Labels, key)
 	}
@@ -73,6 +73,9 @@ func bundleNamespaceMapping(class targeting.Class) *fleet.BundleNamespaceMapping
 // LookClass tells from the cache whether the group of a ClusterClass, or what lets bundles
 // reach it, is someone else's and another. It returns a *Refusal then.
 func (w *Writer) LookClass(ctx context.Context, class targeting.Class) error {
+	if _, err := w.asMade(ctx, class); err != nil {
+		return err
+	}
 	for _, want := range classObjects(class, nil) {
 		live, err := w.cached(ctx, want)
 		if err == nil && live != nil {
@@ -102,18 +105,43 @@ func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 	if err != nil {
 		return err
 	}
-	var refused error
+	var refused *Refusal
+	class, err = w.asMade(ctx, class)
+	if err != nil && !errors.As(err, &refused) {
+		return err
+	}
 	for _, want := range classObjects(class, labels) {
-		err := w.ensureClassObject(ctx, want)
-		if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
-			refused = refusal
-			continue
-		}
-		if err != nil {
+		if err := w.ensureClassObject(ctx, want); err != nil && !errors.As(err, &refused) {
 			return err
 		}
 	}
-	return refused
+	if refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// asMade returns the class with its group as it was made, for Clusters of other namespaces
+// or not: labels put on or taken off it later would let bundles reach clusters that are in
+// it, or have them uninstalled. It returns a *Refusal where the group has labels and so is
+// none for Clusters of other namespaces.
+func (w *Writer) asMade(ctx context.Context, class targeting.Class) (targeting.Class, error) {
+	group := clusterGroup(class, nil)
+	live, err := w.cached(ctx, group)
+	if err != nil || live == nil {
+		return class, err
+	}
+	shared := class.Shared
+	if record, ours := targeting.ReadRecord(live.GetAnnotations()); ours {
+		class.Shared = record.Shared
+	} else {
+		class.Shared = contains(class.Labels(), live.GetLabels())
+	}
+	if shared && !class.Shared {
+		return class, &Refusal{fleetv1.ClassGroupForeignReason, fmt.Sprintf(
+			"ClusterGroup %s is for Clusters of its own namespace: it has labels by which bundles select it", client.ObjectKeyFromObject(group))}
+	}
+	return class, nil
 }
 
 // classLabels returns the labels of a ClusterClass, none where it is not there.
