@@ -348,7 +348,7 @@ const (
 	BundlesNotReadyReason = "BundlesNotReady"
 )
 
-// Reasons of the Targeted condition. It has WaitingForFleetCluster too.
+// Reasons of the Targeted condition. It has WaitingForFleetCluster and InternalError too.
 const (
 	// TargetedReason means that the Fleet Cluster has all that the policy asks for.
 	TargetedReason = "Targeted"
