@@ -41,10 +41,16 @@ func (r *Reconciler) findTarget(ctx context.Context, s *scope) {
 	}
 	err := r.Upstream.LookClass(ctx, *target.Class)
 	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
-		s.unmet = append(s.unmet, targeting.Problem{Reason: refusal.Reason, Message: refusal.Message})
+		s.stayOut(refusal)
 		return
 	}
 	s.targetErr = err
+}
+
+// stayOut leaves the Fleet Cluster in the group that it is in.
+func (s *scope) stayOut(refusal *upstream.Refusal) {
+	s.target.StayOut()
+	s.unmet = append(s.unmet, targeting.Problem{Reason: refusal.Reason, Message: refusal.Message})
 }
 
 // reconcileTarget brings what Fleet selects and templates by in line. What keeps it from
@@ -63,15 +69,12 @@ func (r *Reconciler) reconcileTarget(ctx context.Context, s *scope) {
 // joinClass makes the group of another ClusterClass before the Fleet Cluster moves there,
 // so that it is in one all the time: Fleet would uninstall what it has from both.
 func (r *Reconciler) joinClass(ctx context.Context, s *scope) error {
-	if targeting.LabelledClass(s.target.Labels) == targeting.LabelledClass(s.fleetCluster.Labels) {
-		return nil
-	}
-	if s.target.Class == nil {
+	if s.target.Class == nil || s.target.Class.ID() == targeting.LabelledClass(s.fleetCluster.Labels) {
 		return nil
 	}
 	err := r.Upstream.EnsureClass(ctx, *s.target.Class)
 	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
-		// What is there in its place is not ours to wait for.
+		s.stayOut(refusal)
 		return nil
 	}
 	return err

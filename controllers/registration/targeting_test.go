@@ -32,6 +32,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -228,6 +229,56 @@ func TestAClusterThatChangesItsClassIsInAGroupAllTheTime(t *testing.T) {
 	g.Expect(targetPhase(t, r)).To(Succeed())
 	g.Expect(m.writes).To(Equal([]string{"create *fleet.ClusterGroup", "create *fleet.BundleNamespaceMapping"}))
 	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "new"))
+}
+
+func TestAClusterLeavesNoGroupForOneThatIsSomebodyElses(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}
+	cluster := livingCluster()
+	cluster.Spec.Topology.ClassRef.Name = "old"
+	foreign := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "new"}}
+	m, r := newManagement(t, cluster, reg, foreign)
+	_, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	changeCluster(t, m, func(c *clusterv1.Cluster) {
+		c.Spec.Topology.ClassRef.Name = "new"
+		c.Labels = map[string]string{"env": "prod"}
+	})
+
+	_, err = r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.fleetCluster(t).Labels).To(And(HaveKeyWithValue(fleetv1.ClassNameLabel, "old"), HaveKeyWithValue("env", "prod")))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.ClassGroupForeignReason)).To(BeTrue())
+
+	g.Expect(m.WithWatch.Delete(t.Context(), foreign)).To(Succeed())
+	_, err = r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "new"))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.TargetedReason)).To(BeTrue())
+}
+
+func TestAClusterOfAnotherNamespaceIsMadeOutsideAGroupThatIsNotForIt(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	reg.Spec.FleetCluster = fleetv1.FleetClusterReference{Namespace: "workspace", Name: "team-a-edge"}
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"workspace"}, Labels: fleetv1.LabelPropagation{
+		Include: []fleetv1.KeyPattern{"env", fleetv1.ClassNameLabel, fleetv1.ClassNamespaceLabel},
+	}}
+	cluster := livingCluster()
+	cluster.Labels = map[string]string{"env": "prod"}
+	cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "workspace", Name: "core"}
+	group := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "workspace", Name: "core", Labels: map[string]string{"tier": "core"}}}
+	group.Spec.Selector = &metav1.LabelSelector{MatchLabels: targeting.Class{ClassNamespace: "workspace", Name: "core"}.Labels()}
+	m, r := newManagement(t, cluster, reg, group)
+
+	_, err := r.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	made := &fleet.Cluster{}
+	g.Expect(m.Get(t.Context(), client.ObjectKey{Namespace: "workspace", Name: "team-a-edge"}, made)).To(Succeed())
+	g.Expect(made.Labels).To(Equal(map[string]string{"env": "prod", fleet.ClusterManagementLabel: upstream.ManagementLabelValue}))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.ClassGroupForeignReason)).To(BeTrue())
 }
 
 func TestAnotherPolicysSettingsChangeNothingButTheFleetCluster(t *testing.T) {

@@ -58,10 +58,13 @@ func ClassOf(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	own := cluster.Namespace == namespace && classNamespace == namespace
 	if !own && !slices.Contains(settings.ClassNamespaces, classNamespace) {
 		return nil, &Problem{fleetv1.ClassNamespaceNotListedReason,
-			fmt.Sprintf("The ClusterClass of the Cluster is in namespace %s, which the policy does not list in classNamespaces: its bundles do not reach the cluster, and there is no group for it", classNamespace)}
+			fmt.Sprintf("The ClusterClass of the Cluster is in namespace %s, which the policy does not list in classNamespaces: the Fleet Cluster does not get the labels of that class, and is in no group by it", classNamespace)}
 	}
 	return &Class{Namespace: namespace, ClassNamespace: classNamespace, Name: name, Shared: cluster.Namespace != namespace}, nil
 }
+
+// classKeys are those of the labels of a ClusterClass.
+var classKeys = []string{fleetv1.ClassNameLabel, fleetv1.ClassNamespaceLabel}
 
 // ClassKey returns what tells the ClusterClass of a Cluster from others, as in Class.ID,
 // empty where it has none.

@@ -107,8 +107,9 @@ func labelPatterns(labels fleetv1.LabelPropagation, sameNamespace bool) []fleetv
 	})
 }
 
-// labels returns the labels of the Fleet Cluster.
-func labels(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, fleetNamespace string) map[string]string {
+// labels returns the labels of the Fleet Cluster, with those of its ClusterClass where
+// it may have them.
+func labels(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, fleetNamespace string, withClass bool) map[string]string {
 	sameNamespace := fleetNamespace == cluster.Namespace
 	include := labelPatterns(settings.Labels, sameNamespace)
 	all := copied(cluster.Labels, include, settings.Labels.Exclude)
@@ -117,7 +118,7 @@ func labels(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, flee
 			all[key] = string(value)
 		}
 	}
-	if name, namespace, ok := classOf(cluster); ok {
+	if name, namespace, ok := classOf(cluster); ok && withClass {
 		for key, value := range map[string]string{fleetv1.ClassNameLabel: fleet.LabelValue(name), fleetv1.ClassNamespaceLabel: namespace} {
 			if sameNamespace || slices.Contains(include, fleetv1.KeyPattern(key)) {
 				all[key] = value

@@ -38,6 +38,9 @@ type Target struct {
 	// Class is the ClusterClass whose group the Fleet Cluster is in, nil where it is in
 	// none.
 	Class *Class
+	// Stay keeps the Fleet Cluster in the group that it is in: the labels of a ClusterClass
+	// that are there stay, whatever Labels has.
+	Stay bool
 }
 
 // Problem is something that keeps a Fleet Cluster from being all that its policy asks for.
@@ -62,12 +65,25 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 			"The annotations of the Cluster that spec.targeting.annotations includes are too large together; some are left out"})
 	}
 	return Target{
-		Labels:      labels(settings, cluster, namespace),
+		Labels:      labels(settings, cluster, namespace, problem == nil),
 		Annotations: annotations,
 		Values:      values,
 		Paused:      settings.Paused,
 		Class:       class,
+		Stay:        problem != nil,
 	}, problems
+}
+
+// StayOut keeps the Fleet Cluster out of the group of its ClusterClass, which cannot be
+// had. One that is in no group gets the labels of the class nevertheless; not so where
+// Clusters of other namespaces are, which could get into a group of somebody else.
+func (t *Target) StayOut() {
+	t.Stay = true
+	if t.Class.Shared {
+		t.Labels = merged(t.Labels, nil)
+		maps.DeleteFunc(t.Labels, func(key, _ string) bool { return slices.Contains(classKeys, key) })
+	}
+	t.Class = nil
 }
 
 // Record is what capi-fleet put on an object, and so may take away. It is the value of
@@ -119,6 +135,7 @@ func (t Target) Put(cluster *fleet.Cluster) {
 // others put there stays.
 func (t Target) Patch(live *fleet.Cluster) map[string]any {
 	before, _ := ReadRecord(live.Annotations)
+	t.Labels = t.labelsOn(live, before)
 	metadata, spec := map[string]any{}, map[string]any{}
 	annotations := Changes(live.Annotations, t.Annotations, before.Annotations)
 	if record := t.record(live, before); !record.empty() {
@@ -144,6 +161,21 @@ func (t Target) Patch(live *fleet.Cluster) map[string]any {
 		return nil
 	}
 	return patch
+}
+
+// labelsOn returns the labels of a Fleet Cluster that is there.
+func (t Target) labelsOn(live *fleet.Cluster, before Record) map[string]string {
+	if !t.Stay || LabelledClass(live.Labels) == "" {
+		return t.Labels
+	}
+	labels := merged(t.Labels, nil)
+	for _, key := range classKeys {
+		delete(labels, key)
+		if slices.Contains(before.Labels, key) {
+			labels[key] = live.Labels[key]
+		}
+	}
+	return labels
 }
 
 // record returns what will be ours on a Fleet Cluster. One that somebody else paused is
