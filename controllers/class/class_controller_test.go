@@ -260,6 +260,47 @@ func TestAMappingIsForAllClassesOfItsNamespace(t *testing.T) {
 	g.Expect(e.writes).To(Equal([]string{"create *fleet.BundleNamespaceMapping classes/team-a"}))
 }
 
+// A mapping is not only for clusters of a class.
+func TestAMappingStaysAsLongAsABundleReachesAnyClusterThroughIt(t *testing.T) {
+	deployed := func(bundleNamespace, clusterNamespace, cluster string) *fleet.BundleDeployment {
+		return &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster-" + cluster, Name: "shop", Labels: map[string]string{
+			fleet.BundleNamespaceLabel: bundleNamespace, fleet.ClusterNamespaceLabel: clusterNamespace, fleet.ClusterLabel: cluster,
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		deployment *fleet.BundleDeployment
+		stays      bool
+	}{
+		"a bundle of its namespace":                   {deployed(classes, team, "plain"), true},
+		"one of another namespace":                    {deployed(team, team, "plain"), false},
+		"one on a cluster of another namespace":       {deployed(classes, "team-b", "plain"), false},
+		"one that goes with the cluster that is gone": {deployed(classes, team, "a"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			a := joined("a")
+			plain := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "plain"}}
+			e := newEnv(t, append(a, plain, tc.deployment)...)
+			e.reconcile(t, inClasses)
+			e.remove(t, a...)
+			e.reconcile(t, inClasses)
+			mapping := "delete *fleet.BundleNamespaceMapping classes/team-a"
+			if !tc.stays {
+				g.Expect(e.writes).To(ContainElement(mapping))
+				return
+			}
+			g.Expect(e.writes).To(Equal([]string{"delete *fleet.ClusterGroup team-a/edge.classes"}))
+
+			// The last one that goes takes it along, though it has no class.
+			e.remove(t, plain)
+			uses := e.ofFleetCluster(t.Context(), plain)
+			g.Expect(uses).To(HaveLen(1))
+			e.reconcile(t, uses[0])
+			g.Expect(e.writes).To(Equal([]string{mapping}))
+		})
+	}
+}
+
 func TestObjectsOfOthersAreNeverDeletedAndReportedOnce(t *testing.T) {
 	g := NewWithT(t)
 	foreign := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "edge.classes", Labels: targeting.Class{ClassNamespace: classes, Name: "edge"}.Labels()}}
@@ -284,7 +325,7 @@ func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {
 		f.Labels = targeting.Class{ClassNamespace: classes, Name: long}.Labels()
 	})
 	e := newEnv(t, a...)
-	u := ofFleetCluster(t.Context(), a[2])[0]
+	u := e.ofFleetCluster(t.Context(), a[2])[0]
 	e.reconcile(t, u)
 	g.Expect(e.writes).To(ContainElement("create *fleet.ClusterGroup team-a/" + long + ".classes"))
 	e.remove(t, a...)
@@ -304,11 +345,11 @@ func TestEveryObjectLeadsToTheClassesThatItConcerns(t *testing.T) {
 	for name, got := range map[string][]use{
 		"Cluster":              e.ofCluster(t.Context(), a[0]),
 		"registration":         e.ofRegistration(t.Context(), a[1]),
-		"Fleet Cluster":        ofFleetCluster(t.Context(), a[2]),
 		"ClusterClass":         e.ofClass(t.Context(), class),
 		"group without labels": ofGroup(t.Context(), group),
 	} {
 		g.Expect(got).To(Equal([]use{inClasses}), name)
 	}
-	g.Expect(ofFleetCluster(t.Context(), &fleet.Cluster{})).To(BeEmpty())
+	g.Expect(e.ofFleetCluster(t.Context(), a[2])).To(Equal([]use{inClasses, {team, classes + "/"}}), "and to the mapping")
+	g.Expect(e.ofFleetCluster(t.Context(), &fleet.Cluster{})).To(BeEmpty())
 }
