@@ -24,6 +24,7 @@ limitations under the License.
 package class
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,10 +202,7 @@ func (r *Reconciler) ofFleetCluster(ctx context.Context, obj client.Object) []us
 // ofGroup goes by what the group says that it is for, and not by its labels, which others
 // may have taken off.
 func ofGroup(_ context.Context, obj client.Object) []use {
-	id := targeting.LabelledClass(obj.GetLabels())
-	if record, ok := targeting.ReadRecord(obj.GetAnnotations()); ok && record.Class != "" {
-		id = record.Class
-	}
+	id := cmp.Or(upstream.GroupClass(obj.(*fleet.ClusterGroup)), targeting.LabelledClass(obj.GetLabels()))
 	if id == "" {
 		return nil
 	}
@@ -325,8 +323,7 @@ func (r *Reconciler) removeGroups(ctx context.Context, u use) error {
 	}
 	for i := range groups.Items {
 		group := &groups.Items[i]
-		record, ours := targeting.ReadRecord(group.Annotations)
-		if !ours || record.Class != u.class || !group.DeletionTimestamp.IsZero() {
+		if upstream.GroupClass(group) != u.class || !upstream.MayDelete(group) {
 			continue
 		}
 		namespace, name := targeting.SplitClass(u.class)
@@ -350,7 +347,7 @@ func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 	if err := r.Client.Get(ctx, key, mapping); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !upstream.OurClassObject(mapping) || !mapping.DeletionTimestamp.IsZero() {
+	if !upstream.MayDelete(mapping) {
 		return nil
 	}
 	n, err := r.needOf(ctx, use{u.namespace, anyOf(namespace)})

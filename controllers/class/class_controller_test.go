@@ -317,6 +317,51 @@ func TestObjectsOfOthersAreNeverDeletedAndReportedOnce(t *testing.T) {
 	g.Expect(e.writes).To(BeEmpty())
 }
 
+// Who can write to an object but not delete it must not have us do that.
+func TestARecordThatSomebodyWroteMakesNoObjectOurs(t *testing.T) {
+	selecting := func(class targeting.Class) fleet.ClusterGroupSpec {
+		return fleet.ClusterGroupSpec{Selector: &metav1.LabelSelector{MatchLabels: class.Labels()}}
+	}
+	edgeClass := targeting.Class{ClassNamespace: classes, Name: "edge"}
+	for name, tc := range map[string]struct {
+		group, class string
+		spec         fleet.ClusterGroupSpec
+	}{
+		"a group of another name":            {"prod", classes + "/edge", selecting(edgeClass)},
+		"a group that selects something":     {"edge.classes", classes + "/edge", fleet.ClusterGroupSpec{Selector: &metav1.LabelSelector{}}},
+		"a class that is none":               {"prod", "/", fleet.ClusterGroupSpec{}},
+		"a class in no namespace":            {"edge", "edge", fleet.ClusterGroupSpec{}},
+		"a class in what is no namespace":    {"a.b.c", "b.c/a", selecting(targeting.Class{ClassNamespace: "b.c", Name: "a"})},
+		"a class that is no value of labels": {"edge.classes", classes + "/no value", fleet.ClusterGroupSpec{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			group := &fleet.ClusterGroup{
+				ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: tc.group,
+					Annotations: map[string]string{fleetv1.PropagatedAnnotation: targeting.Record{Class: tc.class}.String()}},
+				Spec: tc.spec,
+			}
+			e := newEnv(t, group)
+			for _, u := range append(ofGroup(t.Context(), group), inClasses, use{team, tc.class}) {
+				e.reconcile(t, u)
+				g.Expect(e.writes).To(BeEmpty())
+			}
+			if tc.group != "edge.classes" || tc.class != inClasses.class {
+				g.Expect(ofGroup(t.Context(), group)).To(BeEmpty(), "nothing to do, again and again")
+			}
+		})
+	}
+	t.Run("a mapping of other bundles", func(t *testing.T) {
+		mapping := &fleet.BundleNamespaceMapping{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: classes, Name: team, Annotations: map[string]string{fleetv1.PropagatedAnnotation: "{}"}},
+			BundleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"some": "bundles"}},
+		}
+		e := newEnv(t, mapping)
+		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
+		NewWithT(t).Expect(e.writes).To(BeEmpty())
+	})
+}
+
 func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {
 	g := NewWithT(t)
 	long := strings.Repeat("c", 100)

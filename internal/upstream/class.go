@@ -22,12 +22,14 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -204,6 +206,40 @@ func (w *Writer) createClassObject(ctx context.Context, want client.Object) erro
 func OurClassObject(obj client.Object) bool {
 	_, ok := targeting.ReadRecord(obj.GetAnnotations())
 	return ok
+}
+
+// GroupClass returns the ID of the class that a ClusterGroup of ours is for, see
+// targeting.Class, and empty where it is none. Others can write the record, so what it says
+// has to go with the name.
+func GroupClass(group *fleet.ClusterGroup) string {
+	record, _ := targeting.ReadRecord(group.Annotations)
+	classNamespace, label := targeting.SplitClass(record.Class)
+	name, ok := group.Name, len(validation.IsDNS1123Label(classNamespace)) == 0
+	if classNamespace != group.Namespace {
+		var suffixed bool
+		name, suffixed = strings.CutSuffix(name, "."+classNamespace)
+		ok = ok && suffixed
+	}
+	if !ok || !fleet.IsLabelValue(label, name) {
+		return ""
+	}
+	return record.Class
+}
+
+// MayDelete tells whether a ClusterGroup or a BundleNamespaceMapping is as capi-fleet made
+// it. One that selects something else by now serves somebody else.
+func MayDelete(obj client.Object) bool {
+	if !OurClassObject(obj) || !obj.GetDeletionTimestamp().IsZero() {
+		return false
+	}
+	switch obj := obj.(type) {
+	case *fleet.ClusterGroup:
+		namespace, name := targeting.SplitClass(GroupClass(obj))
+		return sameSelectors(obj, clusterGroup(targeting.Class{ClassNamespace: namespace, Name: name}, nil))
+	case *fleet.BundleNamespaceMapping:
+		return sameSelectors(obj, bundleNamespaceMapping(targeting.Class{Namespace: obj.Name}))
+	}
+	return false
 }
 
 // judgeClassObject returns a *Refusal where an object is in the way of the one wanted: it
