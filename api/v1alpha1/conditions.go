@@ -370,6 +370,10 @@ const (
 	// has there what is no string, number or boolean. The others are in place.
 	ValuesIncompleteReason = "ValuesIncomplete"
 
+	// LabelsTooLargeReason means that the labels which are to be copied are too large
+	// together. None is copied, and those that are there stay as they are.
+	LabelsTooLargeReason = "LabelsTooLarge"
+
 	// AnnotationsTooLargeReason means that the annotations which are to be copied are too
 	// large together. Some are in place.
 	AnnotationsTooLargeReason = "AnnotationsTooLarge"

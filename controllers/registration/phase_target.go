@@ -74,7 +74,9 @@ func (r *Reconciler) joinClass(ctx context.Context, s *scope) error {
 	}
 	err := r.Upstream.EnsureClass(ctx, *s.target.Class)
 	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
-		s.stayOut(refusal)
+		if refusal.Reason != fleetv1.LabelsTooLargeReason { // The group is there, with fewer of them.
+			s.stayOut(refusal)
+		}
 		return nil
 	}
 	return err

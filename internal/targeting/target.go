@@ -41,6 +41,9 @@ type Target struct {
 	// Stay keeps the Fleet Cluster in the group that it is in: the labels of a ClusterClass
 	// that are there stay, whatever Labels has.
 	Stay bool
+	// Full says that Labels lacks those of the Cluster, which are too large. What is there
+	// stays as it is: a label that goes uninstalls.
+	Full bool
 }
 
 // Problem is something that keeps a Fleet Cluster from being all that its policy asks for.
@@ -55,6 +58,11 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	if problem != nil {
 		problems = append(problems, *problem)
 	}
+	labels, full := labels(settings, cluster, namespace, problem == nil)
+	if full {
+		problems = append(problems, Problem{fleetv1.LabelsTooLargeReason,
+			"The labels of the Cluster that spec.targeting.labels includes are too large together; those that are on the Fleet Cluster stay as they are"})
+	}
 	values, missing := resolveValues(settings.Values, cluster)
 	if missing != nil {
 		problems = append(problems, *missing)
@@ -65,12 +73,13 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 			"The annotations of the Cluster that spec.targeting.annotations includes are too large together; some are left out"})
 	}
 	return Target{
-		Labels:      labels(settings, cluster, namespace, problem == nil),
+		Labels:      labels,
 		Annotations: annotations,
 		Values:      values,
 		Paused:      settings.Paused,
 		Class:       class,
 		Stay:        problem != nil,
+		Full:        full,
 	}, problems
 }
 
@@ -165,14 +174,17 @@ func (t Target) Patch(live *fleet.Cluster) map[string]any {
 
 // labelsOn returns the labels of a Fleet Cluster that is there.
 func (t Target) labelsOn(live *fleet.Cluster, before Record) map[string]string {
-	if !t.Stay || LabelledClass(live.Labels) == "" {
-		return t.Labels
-	}
 	labels := merged(t.Labels, nil)
-	for _, key := range classKeys {
-		delete(labels, key)
-		if slices.Contains(before.Labels, key) {
-			labels[key] = live.Labels[key]
+	if t.Stay && LabelledClass(live.Labels) != "" {
+		for _, key := range classKeys {
+			delete(labels, key)
+		}
+	}
+	for _, key := range before.Labels {
+		_, wanted := labels[key]
+		value, there := live.Labels[key]
+		if there && !wanted && (t.Full || t.Stay && slices.Contains(classKeys, key)) {
+			labels[key] = value
 		}
 	}
 	return labels

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -101,13 +102,21 @@ func classObjects(class targeting.Class, labels map[string]string) []client.Obje
 // EnsureClass makes the ClusterGroup of a ClusterClass and, where the class is in another
 // namespace than the Fleet Clusters, the BundleNamespaceMapping, and puts right what
 // differs. It goes by the cache. One that is not ours but selects the same will do; else it
-// returns a *Refusal, once the other object is in place.
+// returns a *Refusal, once the other object is in place. So it does, with another reason,
+// where the labels of the class are too large for the group.
 func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 	labels, err := w.classLabels(ctx, class)
 	if err != nil {
 		return err
 	}
 	var refused *Refusal
+	if targeting.TooLarge(labels) {
+		refused = &Refusal{fleetv1.LabelsTooLargeReason, fmt.Sprintf(
+			"The labels of ClusterClass %s/%s are too large together; its group keeps those that it has", class.ClassNamespace, class.Name)}
+		if labels, err = w.groupLabels(ctx, class); err != nil {
+			return err
+		}
+	}
 	class, err = w.asMade(ctx, class)
 	if err != nil && !errors.As(err, &refused) {
 		return err
@@ -155,6 +164,18 @@ func (w *Writer) classLabels(ctx context.Context, class targeting.Class) (map[st
 		return nil, fmt.Errorf("reading ClusterClass %s: %w", key, err)
 	}
 	return obj.Labels, nil
+}
+
+// groupLabels returns the labels that we put on the group of a class.
+func (w *Writer) groupLabels(ctx context.Context, class targeting.Class) (map[string]string, error) {
+	live, err := w.cached(ctx, clusterGroup(class, nil))
+	if err != nil || live == nil {
+		return nil, err
+	}
+	record, _ := targeting.ReadRecord(live.GetAnnotations())
+	labels := live.GetLabels()
+	maps.DeleteFunc(labels, func(key, _ string) bool { return !slices.Contains(record.Labels, key) })
+	return labels, nil
 }
 
 func (w *Writer) cached(ctx context.Context, want client.Object) (client.Object, error) {

@@ -18,6 +18,7 @@ package upstream
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"testing"
 
@@ -234,4 +235,24 @@ func TestAGroupWithLabelsIsNoneForClustersOfOtherNamespaces(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestLabelsOfAClassThatAreTooLargeLeaveItsGroupAsItIs(t *testing.T) {
+	g := NewWithT(t)
+	flood := map[string]string{}
+	for i := range 2000 {
+		flood[fmt.Sprintf("a-long-domain-of-some-tenant.example.org/label-%d", i)] = "x"
+	}
+	group := clusterGroup(ownClass, map[string]string{"tier": "edge"})
+	group.UID, group.Labels["theirs"] = "uid", "z"
+	a := newAPI(t, group, classWith("team-a", flood), classWith("classes", flood))
+	for _, class := range []targeting.Class{ownClass, otherClass} {
+		var refusal *Refusal
+		err := a.writer().EnsureClass(t.Context(), class)
+		g.Expect(errors.As(err, &refusal)).To(BeTrue(), "%v", err)
+		g.Expect(refusal.Reason).To(Equal(fleetv1.LabelsTooLargeReason))
+	}
+	g.Expect(a.group(t, ownClass).Labels).To(Equal(group.Labels))
+	g.Expect(a.group(t, otherClass).Labels).To(Equal(otherClass.Labels()), "it is made nevertheless")
+	g.Expect(a.writes()).To(Equal([]string{"create ClusterGroup team-a/edge.classes", "create BundleNamespaceMapping classes/team-a"}))
 }
