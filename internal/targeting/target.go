@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"math/big"
 	"reflect"
 	"slices"
 
@@ -243,14 +244,35 @@ func valueChanges(live, want map[string]apiextensionsv1.JSON, ours []string) map
 	return changes
 }
 
-// sameJSON tells whether two documents say the same. The API server may write a number
-// in another way than it was sent.
-func sameJSON(a, b []byte) bool {
-	if bytes.Equal(a, b) {
+// sameJSON tells whether a value, which is a string, a number or a boolean, says the same
+// as what is there. The API server may write a number in another way than it was sent.
+func sameJSON(there, value []byte) bool {
+	if bytes.Equal(there, value) {
 		return true
 	}
-	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+	x, y := decoded(there), decoded(value)
+	if m, ok := x.(json.Number); ok {
+		n, ok := y.(json.Number)
+		return ok && sameNumber(string(m), string(n))
+	}
+	return x != nil && reflect.DeepEqual(x, y)
+}
+
+func decoded(document []byte) (value any) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return nil
+	}
+	return value
+}
+
+// sameNumber compares numbers exactly, where a float64 would make one of two that differ.
+func sameNumber(a, b string) bool {
+	const bits = 256
+	x, _, errX := big.ParseFloat(a, 10, bits, big.ToNearestEven)
+	y, _, errY := big.ParseFloat(b, 10, bits, big.ToNearestEven)
+	return errX == nil && errY == nil && x.Cmp(y) == 0
 }
 
 func set(in map[string]any, key string, value map[string]any) {
