@@ -348,7 +348,7 @@ const (
 	BundlesNotReadyReason = "BundlesNotReady"
 )
 
-// Reasons of the Targeted condition. It has WaitingForFleetCluster too.
+// Reasons of the Targeted condition. It has WaitingForFleetCluster and InternalError too.
 const (
 	// TargetedReason means that the Fleet Cluster has all that the policy asks for.
 	TargetedReason = "Targeted"
@@ -369,6 +369,10 @@ const (
 	// ValuesIncompleteReason means that the Cluster does not have some of the values, or
 	// has there what is no string, number or boolean. The others are in place.
 	ValuesIncompleteReason = "ValuesIncomplete"
+
+	// LabelsTooLargeReason means that the labels which are to be copied are too large
+	// together. None is copied, and those that are there stay as they are.
+	LabelsTooLargeReason = "LabelsTooLarge"
 
 	// AnnotationsTooLargeReason means that the annotations which are to be copied are too
 	// large together. Some are in place.

@@ -94,6 +94,7 @@ var advice = map[string]string{
 	fleetv1.FleetClusterImmutableReason:       "See Moving to another workspace (docs/concepts/targeting.md#moving-to-another-workspace), or change the policy back.",
 	fleetv1.ClassNamespaceNotListedReason:     "List the namespace, if its bundles may reach the namespace of the Fleet Cluster.",
 	fleetv1.ValuesIncompleteReason:            "Correct the Cluster, or the fieldPath in the policy.",
+	fleetv1.LabelsTooLargeReason:              "Include fewer, or take some off.",
 	fleetv1.AnnotationsTooLargeReason:         "Include fewer.",
 	fleetv1.ClassGroupForeignReason:           "Delete it, if nothing needs it; Fleet uninstalls what reached clusters through it.",
 	fleetv1.SelectedReason:                    "",

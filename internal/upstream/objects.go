@@ -65,7 +65,8 @@ type Registration struct {
 	// Namespace is the cluster namespace, once one was chosen. The agent's service
 	// account, Role and RoleBinding have its name.
 	Namespace string
-	// Target is what should be on the Fleet Cluster for Fleet to select and template by.
+	// Target is what should be on the Fleet Cluster for Fleet to select and template by. It
+	// is made with that; what is there needs a call of Retarget.
 	Target targeting.Target
 	// NamespaceUID is the UID that the cluster namespace had, empty where it is not known.
 	NamespaceUID types.UID
