@@ -91,11 +91,8 @@ generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers i
 		paths=./controllers/... paths=./internal/manager/... output:rbac:dir=config/rbac
 
 .PHONY: generate-docs
-generate-docs: generate-crds generate-rbac ## Write the pages of the reference that repeat manifests and code.
+generate-docs: generate-crds generate-rbac ## Write what the reference repeats of manifests and code.
 	go run ./hack/docgen
-	mkdir -p bin
-	go run ./internal/cli/reference > bin/cli.md
-	mv bin/cli.md docs/reference/cli.md
 
 .PHONY: verify
 verify: verify-generated verify-modules verify-licence verify-manifests verify-e2e ## Fail if something that is kept in step is not.
