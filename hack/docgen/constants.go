@@ -23,6 +23,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -70,37 +71,73 @@ func constants(file string) ([]constant, error) {
 	return found, nil
 }
 
-// conditions makes tables of the conditions and, for each of them, of its reasons: what
-// the comments say that they mean, and what the command line says that one should do.
-func conditions() (tables, error) {
+// reason is one of a condition's, with what the comment says that it means and what the
+// command line says that one should do.
+type reason struct{ block, name, meaning, advice string }
+
+// conditionsAndReasons reads the constants of the API, and makes rows of the conditions.
+func conditionsAndReasons() (rows string, reasons []reason, err error) {
 	declared, err := constants(filepath.Join("api", "v1alpha1", "conditions.go"))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	made := tables{"Conditions": "| Condition | Meaning |\n| --- | --- |\n"}
 	for _, c := range declared {
 		literal, ok := c.value.(*ast.BasicLit)
 		if !ok || c.text == "" {
-			return nil, fmt.Errorf("%s is no literal, or has no comment that begins with its name", c.name)
+			return "", nil, fmt.Errorf("%s is no literal, or has no comment that begins with its name", c.name)
 		}
 		value, err := strconv.Unquote(literal.Value)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		if strings.HasSuffix(c.name, "Condition") {
-			made["Conditions"] += fmt.Sprintf("| `%s` | %s |\n", value, sentence(c.text))
+			rows += fmt.Sprintf("| `%s` | %s |\n", value, sentence(c.text))
 			continue
 		}
 		text, ok := strings.CutPrefix(c.text, "means ")
 		if !ok {
-			return nil, fmt.Errorf("the comment on %s does not say what it means", c.name)
+			return "", nil, fmt.Errorf("the comment on %s does not say what it means", c.name)
 		}
-		if made[c.block] == "" {
-			made[c.block] = "| Reason | Meaning | What to do |\n| --- | --- | --- |\n"
+		reasons = append(reasons, reason{c.block, value, sentence(strings.TrimPrefix(text, "that ")), fromReference(cli.Advice(value))})
+	}
+	return rows, reasons, nil
+}
+
+// conditions makes tables of the conditions and, for each of them, of its reasons.
+func conditions() (tables, error) {
+	rows, reasons, err := conditionsAndReasons()
+	if err != nil {
+		return nil, err
+	}
+	made := tables{"Conditions": "| Condition | Meaning |\n| --- | --- |\n" + rows}
+	for _, r := range reasons {
+		if made[r.block] == "" {
+			made[r.block] = reasonsHead
 		}
-		made[c.block] += fmt.Sprintf("| `%s` | %s | %s |\n", value, sentence(strings.TrimPrefix(text, "that ")), fromReference(cli.Advice(value)))
+		made[r.block] += r.row()
 	}
 	return made, nil
+}
+
+const reasonsHead = "| Reason | Meaning | What to do |\n| --- | --- | --- |\n"
+
+func (r reason) row() string { return fmt.Sprintf("| `%s` | %s | %s |\n", r.name, r.meaning, r.advice) }
+
+// troubles makes the page of all reasons that call for something, by name.
+func troubles() (string, error) {
+	_, reasons, err := conditionsAndReasons()
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(reasons, func(a, b reason) int { return strings.Compare(a.name, b.name) })
+	page := begin + "# Reasons from A to Z\n\nWhat to do about each reason that a condition can have, but for those that say that all is well. " +
+		"[Conditions and reasons](conditions.md)\nhas them by condition.\n\n" + reasonsHead
+	for _, r := range reasons {
+		if r.advice != "" {
+			page += r.row()
+		}
+	}
+	return page, nil
 }
 
 // sentence begins with a capital letter.

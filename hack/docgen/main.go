@@ -40,9 +40,10 @@ func main() {
 
 func run() error {
 	for page, write := range map[string]func() (string, error){
-		"fields.md": fields,
-		"rules.md":  rules,
-		"cli.md":    func() (string, error) { return cli.Reference(), nil },
+		"fields.md":  fields,
+		"reasons.md": troubles,
+		"rules.md":   rules,
+		"cli.md":     func() (string, error) { return cli.Reference(), nil },
 	} {
 		content, err := write()
 		if err != nil {

@@ -40,6 +40,20 @@ func TestEveryReasonHasAdvice(t *testing.T) {
 	g.Expect(advice).To(HaveLen(len(declared)))
 }
 
+func TestOnlyWhereNothingIsToBeDoneThereIsNoAdvice(t *testing.T) {
+	g := NewWithT(t)
+	var silent []string
+	for reason, do := range advice {
+		if do == "" {
+			silent = append(silent, reason)
+		}
+	}
+	g.Expect(silent).To(ConsistOf(
+		fleetv1.ReadyReason, fleetv1.FleetClusterCreatedReason, fleetv1.WorkloadReachableReason, fleetv1.AgentDeployedReason,
+		fleetv1.CredentialsIssuedReason, fleetv1.AgentConnectedReason, fleetv1.AgentUpToDateReason, fleetv1.BundlesReadyReason,
+		fleetv1.TargetedReason, fleetv1.SelectedReason, fleetv1.NotPausedReason, fleetv1.NotDeletingReason, fleetv1.RolledOutReason))
+}
+
 func TestAdviceIsShownWithoutMarkup(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(Advice(fleetv1.PausedReason)).To(Equal("See [Pause](docs/concepts/pause.md)."))
