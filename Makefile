@@ -29,8 +29,8 @@ GOTEST_ARGS ?=
 # A file for the results as JUnit XML. Empty writes none.
 JUNIT ?=
 # The packages that test long stories: a whole installation with clusterctl or by hand,
-# and fleets that change.
-SCENARIO_PACKAGES := $(addprefix ./test/integration/,clusterctl cli hosted rollout targeting)
+# what the how-tos say, and fleets that change.
+SCENARIO_PACKAGES := $(addprefix ./test/integration/,clusterctl cli hosted howto rollout targeting)
 # The packages that are tested.
 PACKAGES ?= $(shell go list ./... | grep -v $(SCENARIO_PACKAGES:./%=-e /%$$))
 

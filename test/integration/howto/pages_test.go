@@ -18,12 +18,14 @@ package howto
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +36,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/agentsim"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
@@ -62,7 +65,10 @@ var here = map[string]func(*testing.T){
 
 func TestHowTosWorkAsTheyAreWritten(t *testing.T) {
 	for page, test := range here {
-		t.Run(page, test)
+		t.Run(page, func(t *testing.T) {
+			t.Parallel() // each has namespaces of its own
+			test(t)
+		})
 	}
 }
 
@@ -220,9 +226,19 @@ func fromDeprecatedProvider(t *testing.T) {
 }
 
 func byHand(t *testing.T) {
-	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Namespace: "remote"})
+	g := NewWithT(t)
+	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Namespace: "remote", NoKubelet: true})
 	runPage(t, "operations/by-hand.md", nil)
-	NewWithT(t).Eventually(func(g Gomega) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agentsim.New(agentsim.Options{Workload: w.Config(), InitialHeartbeat: time.Millisecond}).Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		g.Expect(<-ended).To(Or(Succeed(), MatchError(context.Canceled)))
+	}()
+	g.Eventually(func(g Gomega) {
 		cluster := &fleet.Cluster{}
 		g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
 		g.Expect(cluster.Status.Agent.LastSeen.IsZero()).To(BeFalse(), "no heartbeat arrived")
