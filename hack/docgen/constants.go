@@ -130,14 +130,15 @@ func troubles() (string, error) {
 		return "", err
 	}
 	slices.SortFunc(reasons, func(a, b reason) int { return strings.Compare(a.name, b.name) })
-	page := begin + "# Reasons from A to Z\n\nWhat to do about each reason that a condition can have, but for those that say that all is well. " +
-		"[Conditions and reasons](conditions.md)\nhas them by condition.\n\n" + reasonsHead
+	var page strings.Builder
+	page.WriteString(begin + "# Reasons from A to Z\n\nWhat to do about each reason that a condition can have, but for those that say that all is well.\n" +
+		"[Conditions and reasons](conditions.md) has them by condition.\n\n" + reasonsHead)
 	for _, r := range reasons {
 		if r.advice != "" {
-			page += r.row()
+			page.WriteString(r.row())
 		}
 	}
-	return page, nil
+	return page.String(), nil
 }
 
 // sentence begins with a capital letter.

@@ -87,7 +87,7 @@ func update(page string, write func() (tables, error)) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(page, []byte(filled), 0o600)
+	return os.WriteFile(page, []byte(filled), 0o600) //nolint:gosec // As above.
 }
 
 // fill puts the tables into their places. It is an error if one has no place, or a place

@@ -75,14 +75,15 @@ func metricTables() (tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := "| Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n"
+	var table strings.Builder
+	table.WriteString("| Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n")
 	for _, family := range families {
 		if strings.HasPrefix(family.GetName(), "capi_fleet_") {
-			table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", family.GetName(),
+			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(),
 				strings.ToLower(family.GetType().String()), labels(family), cell(family.GetHelp()))
 		}
 	}
-	return tables{"Metrics": table}, nil
+	return tables{"Metrics": table.String()}, nil
 }
 
 func labels(family *dto.MetricFamily) string {

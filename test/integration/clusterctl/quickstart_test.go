@@ -58,6 +58,19 @@ func TestQuickStartWorksAsItIsWritten(t *testing.T) {
 	suite.EventuallyReady(t, lab, w)
 }
 
+func TestReadmeWorksAsItIsWritten(t *testing.T) {
+	lab := startLab(t)
+	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Light: &lightapi.Options{}})
+	root, home := clone(t), t.TempDir()
+	for _, block := range commandBlocks(t, "../README.md") {
+		runBlock(t, lab, root, home, block)
+		if strings.HasPrefix(block, "make release-manifests") {
+			startManager(t, lab, "readme") // in place of a pod
+		}
+	}
+	suite.EventuallyReady(t, lab, w)
+}
+
 // startLab starts a management cluster without capi-fleet that ends with the test.
 func startLab(t *testing.T) *env.Lab {
 	t.Helper()

@@ -70,7 +70,7 @@ func tools(dir string) (string, error) {
 			return "", err
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/clusterctl-fleet") //nolint:gosec // Our own program.
+	build := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/clusterctl-fleet")
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building clusterctl-fleet: %w\n%s", err, output)
@@ -122,7 +122,7 @@ func commandBlocks(t *testing.T, page string) []docs.Block {
 // runBlock types a block into a shell that is set up for the management cluster.
 func runBlock(t *testing.T, dir string, block docs.Block) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", block.Text) //nolint:gosec // What our pages say.
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", block.Text)
 	command.Dir = dir
 	command.Env = append(os.Environ(), "HOME="+dir, "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
 		"KUBECONFIG="+lab.Management().AdminKubeconfigPath(),
