@@ -152,7 +152,7 @@ func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *tes
 	g.Expect(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}})).To(Succeed())
 	audit := w.ControlPlane().AuditLog()
 	shut := gates[0].shut(t, w)
-	begin, since := time.Now(), kube.Mark(0)
+	begin, since := time.Now(), kube.Mark{}
 	label := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, fleetv1.RegisterLabel))
 	g.Expect(lab.Client.Patch(t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}, label)).To(Succeed())
 
@@ -180,7 +180,7 @@ func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *tes
 	}
 	// Half a second at first, twice as long each time, and from 4 seconds on hardly longer.
 	most := 6 + int(time.Since(begin)/(4*time.Second))
-	g.Expect(tries(t, w, 0)).To(BeNumerically("<=", most))
+	g.Expect(tries(t, w, kube.Mark{})).To(BeNumerically("<=", most))
 	suite.EventuallyReady(t, lab, w)
 	t.Run("repeating nothing", repeatsNothing)
 }
