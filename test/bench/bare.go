@@ -85,7 +85,7 @@ func (b *bare) registerOne(ctx context.Context, cluster client.ObjectKey) error 
 			return err
 		}
 	}
-	namespace := registration.Status.Namespace
+	namespace := fleet.ClusterNamespace(key.Namespace, key.Name)
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"namespace":%q}}`, objects[0].GetUID(), namespace)
 	if err := b.client.Status().Patch(ctx, objects[0], client.RawPatch(types.MergePatchType, patch), client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (b *bare) registerOne(ctx context.Context, cluster client.ObjectKey) error 
 	return b.tell(ctx, cluster, condition(fleetv1.FleetRegisteredCondition, metav1.ConditionTrue))
 }
 
-// bareRegistration is one like the manager's. Its status is written later.
+// bareRegistration is one like the manager's.
 func bareRegistration(key client.ObjectKey) *fleetv1.FleetRegistration {
 	return &fleetv1.FleetRegistration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{clusterv1.ClusterNameLabel: key.Name}},
@@ -117,7 +117,6 @@ func bareRegistration(key client.ObjectKey) *fleetv1.FleetRegistration {
 				ManagementCluster: fleetv1.ManagementClusterEndpoint{Server: "https://127.0.0.1:6443", CertificateAuthorityData: make([]byte, 800)},
 			},
 		},
-		Status: fleetv1.FleetRegistrationStatus{Namespace: fleet.ClusterNamespace(key.Namespace, key.Name)},
 	}
 }
 
@@ -171,6 +170,7 @@ func (b *bare) remove(ctx context.Context, clusters []client.ObjectKey) error {
 				return err
 			}
 		}
+		b.light.steps.forget(b.key(cluster))
 		return b.tell(ctx, cluster)
 	})
 }

@@ -165,11 +165,15 @@ func (l *light) beat(ctx context.Context, key client.ObjectKey) error {
 func (l *light) keepBeating(ctx context.Context) {
 	for next := 0; ctx.Err() == nil; next++ {
 		connected := l.steps.all(env.AgentConnected)
-		if len(connected) > 0 && !l.quiet.Load() {
-			slices.SortFunc(connected, compareKeys)
+		if len(connected) == 0 {
+			pause(ctx, time.Second)
+			continue
+		}
+		slices.SortFunc(connected, compareKeys)
+		if !l.quiet.Load() {
 			l.beats <- connected[next%len(connected)]
 		}
-		pause(ctx, checkin/time.Duration(max(len(connected), 1000)))
+		pause(ctx, checkin/time.Duration(len(connected)))
 	}
 }
 

@@ -75,3 +75,12 @@ func (r *recorder) inPlace(key client.ObjectKey) (time.Duration, error) {
 	}
 	return placed.Sub(answered), nil
 }
+
+// forget makes clusters ones that were never seen.
+func (r *recorder) forget(keys ...client.ObjectKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range keys {
+		delete(r.steps, key)
+	}
+}

@@ -226,12 +226,14 @@ func (l *light) deploymentWrites(keys []client.ObjectKey, begin time.Time) int {
 	return n
 }
 
-// managerWrote returns when a write of the manager's to an object of that resource, of the
-// agent's name, first succeeded after begin.
+// managerWrote returns when the manager first wrote the agent's object of that resource after
+// begin, or rather when its request for that came in.
 func managerWrote(server *lightapi.Server, resource string, begin time.Time) (time.Time, bool) {
 	for _, r := range server.Writes() {
-		if r.Time.After(begin) && strings.HasPrefix(r.UserAgent, managerAgent) && r.Code < http.StatusMultipleChoices && r.Code > 0 &&
-			strings.HasSuffix(r.Path, "/"+resource+"/"+agent.Name) {
+		// The first credential is created, which the path of its collection is for.
+		_, name, found := strings.Cut(r.Path, "/"+resource)
+		written := r.Code > 0 && r.Code < http.StatusMultipleChoices && r.Time.After(begin)
+		if written && byManager(r.UserAgent) && found && (name == "" || name == "/"+agent.Name) {
 			return r.Time, true
 		}
 	}

@@ -85,9 +85,6 @@ func count(events []kube.Event, counts func(kube.Event) bool) int {
 // restart measures what a manager does that finds everything as it should be.
 func (b *bench) restart(ctx context.Context, l *light, registered int) error {
 	l.log("restarting the manager with %d clusters", registered)
-	// Nobody else is to give it work.
-	l.quiet.Store(true)
-	defer l.quiet.Store(false)
 	if _, err := l.idle(ctx, 0); err != nil {
 		return err
 	}

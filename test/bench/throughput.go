@@ -76,9 +76,11 @@ func (b *bench) throughput(ctx context.Context, l *light, policy string, keys []
 }
 
 // idle waits until the manager has had nothing to do for a while, and returns when it last
-// had.
+// had. Agents that have been heard are not heard meanwhile.
 func (l *light) idle(ctx context.Context, reconciles float64) (time.Time, error) {
 	const enough = 3 * time.Second
+	l.quiet.Store(true)
+	defer l.quiet.Store(false)
 	var last float64
 	changed := time.Now()
 	err := poll(ctx, func() (bool, error) {

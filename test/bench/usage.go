@@ -106,14 +106,14 @@ func metric(families map[string]*dto.MetricFamily, name string) float64 {
 	return sum
 }
 
-// managerAgent is how the user agent of the manager begins.
-const managerAgent = "capi-fleet/"
+// byManager tells the manager by its user agent.
+func byManager(userAgent string) bool { return strings.Contains(userAgent, " capi-fleet (") }
 
 // requests returns what the manager asked for, also in the names of the agents, whose tokens
 // it tries. The second event of a watch, which comes when it ends, is left out.
 func requests(events []kube.Event) []kube.Event {
 	return slices.DeleteFunc(events, func(e kube.Event) bool {
-		return !strings.HasPrefix(e.UserAgent, managerAgent) || e.Verb == "watch" && e.Stage != "ResponseStarted"
+		return !byManager(e.UserAgent) || e.Verb == "watch" && e.Stage != "ResponseStarted"
 	})
 }
 
