@@ -37,17 +37,18 @@ func (b *bench) cost(ctx context.Context, lab *env.Lab, since kube.Mark, registr
 	objects := created(writes)
 	each := func(n int) float64 { return float64(n) / float64(registrations) }
 	f := b.figure(2)
-	f.add(fmt.Sprintf("writes for each of %d registrations", registrations), each(len(writes)), "", "≤ 14")
+	with := fmt.Sprintf("each of %d registrations", registrations)
+	f.add(with, "writes", each(len(writes)), "", "≤ 14")
 	for _, k := range kinds(writes) {
-		f.add("writes: "+k.name, each(k.count), "", "")
+		f.add(with, "writes: "+k.name, each(k.count), "", "")
 	}
-	f.add("requests for each, the writes and Events among them", each(len(all)), "", "")
-	f.add("objects left for each", each(len(objects)), "", "≤ 7")
+	f.add(with, "requests, the writes and Events among them", each(len(all)), "", "")
+	f.add(with, "objects left", each(len(objects)), "", "≤ 7")
 	for _, k := range kinds(objects) {
-		f.add("objects: "+k.name, each(k.count), "", "")
+		f.add(with, "objects: "+k.name, each(k.count), "", "")
 	}
 	secrets := count(objects, func(e kube.Event) bool { return e.Resource == "secrets" })
-	f.add("of these, Secrets", each(secrets), "", "0")
+	f.add(with, "objects: Secrets", each(secrets), "", "0")
 	return nil
 }
 

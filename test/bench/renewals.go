@@ -55,7 +55,7 @@ const (
 // renewals lets all tokens fall due in the window, first with all clusters alive, then with
 // every fifth of them dead, and measures how late those of the living are renewed.
 func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey) error {
-	if err := b.renewAll(ctx, l, keys, nil, "all alive"); err != nil {
+	if err := b.renewAll(ctx, l, keys, nil, fmt.Sprintf("%d clusters alive", len(keys))); err != nil {
 		return err
 	}
 	var alive, dead []client.ObjectKey
@@ -104,7 +104,7 @@ func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.Obj
 		return err
 	}
 	b.reportRenewals(how, alive, begin, due, renewed, u)
-	b.figure(6).add(how+": Deployments written", float64(l.deploymentWrites(alive, begin)), "", "0")
+	b.figure(6).add(b.renewalsWith(how), "Deployments written", float64(l.deploymentWrites(alive, begin)), "", "0")
 	return nil
 }
 
@@ -117,17 +117,21 @@ func (b *bench) reportRenewals(how string, alive []client.ObjectKey, begin time.
 		tenths[min(max(int(10*renewed[key].Sub(begin)/b.size.renewals), 0), 9)]++
 	}
 	f := b.figure(6)
-	what := fmt.Sprintf("%s, all due in %s: ", how, b.size.renewals)
-	f.addSpread(what+"due ► new token in place, the living", late, "")
-	f.add(what+"renewals of the living", float64(len(alive)), "", "")
-	f.add(what+"fewest renewals in a tenth of the time", slices.Min(tenths[:]), "", "")
-	f.add(what+"most renewals in a tenth of the time", slices.Max(tenths[:]), "", "")
-	f.add(what+"CPU", u.cpu, "s", "")
-	f.add(what+"requests", float64(len(u.requests)), "", "")
-	f.add(what+"writes", float64(len(u.writes)), "", "")
-	f.add(what+"tokens requested", float64(count(u.writes, func(e kube.Event) bool { return e.Subresource == "token" })), "", "")
-	f.add(what+"connections that workload clusters took", float64(u.dials), "", "")
-	f.add(what+"memory (RSS)", u.rss, "MiB", "")
+	with := b.renewalsWith(how)
+	f.addSpread(with, "due ► new token in place, the living", late, "")
+	f.add(with, "renewals of the living", float64(len(alive)), "", "")
+	f.add(with, "fewest renewals in a tenth of the time", slices.Min(tenths[:]), "", "")
+	f.add(with, "most renewals in a tenth of the time", slices.Max(tenths[:]), "", "")
+	f.add(with, "CPU", u.cpu, "s", "")
+	f.add(with, "requests", float64(len(u.requests)), "", "")
+	f.add(with, "writes", float64(len(u.writes)), "", "")
+	f.add(with, "tokens requested", float64(count(u.writes, func(e kube.Event) bool { return e.Subresource == "token" })), "", "")
+	f.add(with, "connections that workload clusters took", float64(u.dials), "", "")
+	f.add(with, "memory (RSS)", u.rss, "MiB", "")
+}
+
+func (b *bench) renewalsWith(how string) string {
+	return fmt.Sprintf("%s, all due in %s", how, b.size.renewals)
 }
 
 // ageTokens makes the tokens older than they are, in the agents' Secrets and in the

@@ -66,6 +66,8 @@ type Figure struct {
 
 // Row is a single number, or a distribution where Spread is set.
 type Row struct {
+	// With is what it was measured with.
+	With   string  `json:"with"`
 	What   string  `json:"what"`
 	Value  float64 `json:"value,omitzero"`
 	Spread *Spread `json:"spread,omitempty"`
@@ -89,13 +91,13 @@ const (
 	allVerbs    = "all verbs are requests, a watch counts when it begins; create, update, patch and delete are writes, but for Events, Leases, reviews and the status of policies"
 )
 
-func (f *Figure) add(what string, value float64, unit, bar string) {
-	f.Rows = append(f.Rows, Row{What: what, Value: value, Unit: unit, Bar: bar})
+func (f *Figure) add(with, what string, value float64, unit, bar string) {
+	f.Rows = append(f.Rows, Row{With: with, What: what, Value: value, Unit: unit, Bar: bar})
 }
 
-func (f *Figure) addSpread(what string, values []time.Duration, bar string) {
+func (f *Figure) addSpread(with, what string, values []time.Duration, bar string) {
 	spread := spreadOf(values)
-	f.Rows = append(f.Rows, Row{What: what, Spread: &spread, Unit: "s", Bar: bar})
+	f.Rows = append(f.Rows, Row{With: with, What: what, Spread: &spread, Unit: "s", Bar: bar})
 }
 
 // spreadOf returns the nearest-rank percentiles in seconds. None are those of nothing: NaN.
@@ -122,7 +124,7 @@ func (f *Figure) check() error {
 		}
 		for _, value := range values {
 			if math.IsNaN(value) || math.IsInf(value, 0) {
-				return fmt.Errorf("figure %d, %s: no value for %q", f.Number, f.Title, row.What)
+				return fmt.Errorf("figure %d, %s: no value for %s: %s", f.Number, f.Title, row.With, row.What)
 			}
 		}
 	}
@@ -132,10 +134,17 @@ func (f *Figure) check() error {
 // writeTable prints the figure as Markdown.
 func (f *Figure) writeTable(out io.Writer) {
 	fmt.Fprintf(out, "\n## %d. %s\n\n", f.Number, f.Title)
-	fmt.Fprintf(out, "Harness: %s. Counted: %s; %s. Load average: %.1f before, %.1f after.\n\n", f.Harness, f.User, f.Verbs, f.Load[0], f.Load[1])
-	fmt.Fprint(out, "| What | Measured | Bar |\n| --- | --- | --- |\n")
+	fmt.Fprintf(out, "- Harness: %s.\n- Counted user: %s.\n- Counted verbs: %s.\n- Load average: %.1f before, %.1f after.\n\n",
+		f.Harness, f.User, f.Verbs, f.Load[0], f.Load[1])
+	fmt.Fprint(out, "| With | What | Measured | Bar |\n| --- | --- | --- | --- |\n")
+	last := ""
 	for _, row := range f.Rows {
-		fmt.Fprintf(out, "| %s | %s | %s |\n", row.What, row.measured(), row.Bar)
+		with := row.With
+		if with == last {
+			with = ""
+		}
+		last = row.With
+		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", with, row.What, row.measured(), row.Bar)
 	}
 }
 

@@ -46,7 +46,7 @@ func (b *bench) rest(ctx context.Context, l *light, registered int, besides stri
 	if err != nil {
 		return nil, err
 	}
-	what := fmt.Sprintf("%d clusters%s", registered, besides)
+	with := fmt.Sprintf("%d clusters%s", registered, besides)
 	f := b.figure(4)
 	// The bar is for 1,000 clusters.
 	barCPU, barMemory := "", ""
@@ -56,18 +56,18 @@ func (b *bench) rest(ctx context.Context, l *light, registered int, besides stri
 	if registered > 0 {
 		barMemory = fmt.Sprintf("≤ %.0f", 60+60*float64(registered)/1024)
 	}
-	f.add(fmt.Sprintf("%s: writes in %s", what, b.size.window), float64(len(u.writes)), "", "0")
+	f.add(with, fmt.Sprintf("writes in %s", b.size.window), float64(len(u.writes)), "", "0")
 	watches := count(u.requests, func(e kube.Event) bool { return e.Verb == "watch" })
-	f.add(what+": requests", float64(len(u.requests)), "", "")
-	f.add(what+": of these, watches that the API server had ended", float64(watches), "", "")
-	f.add(what+": connections to workload clusters", float64(u.dials), "", "")
-	f.add(what+": CPU", u.cpu, "s", "")
-	f.add(what+": CPU, share of a core", 100*u.cpu/u.elapsed.Seconds(), "%", barCPU)
-	f.add(what+": memory (RSS)", u.rss, "MiB", barMemory)
-	f.add(what+": heap in use", u.heap, "MiB", "")
+	f.add(with, "requests", float64(len(u.requests)), "", "")
+	f.add(with, "of these, watches that the API server had ended", float64(watches), "", "")
+	f.add(with, "connections to workload clusters", float64(u.dials), "", "")
+	f.add(with, "CPU", u.cpu, "s", "")
+	f.add(with, "CPU, share of a core", 100*u.cpu/u.elapsed.Seconds(), "%", barCPU)
+	f.add(with, "memory (RSS)", u.rss, "MiB", barMemory)
+	f.add(with, "heap in use", u.heap, "MiB", "")
 	if registered > 0 {
-		f.add(what+": growth of RSS per cluster", (u.rss-without.rss)*1024/float64(registered), "KiB", "")
-		f.add(what+": growth of heap per cluster", (u.heap-without.heap)*1024/float64(registered), "KiB", "")
+		f.add(with, "growth of RSS per cluster", (u.rss-without.rss)*1024/float64(registered), "KiB", "")
+		f.add(with, "growth of heap per cluster", (u.heap-without.heap)*1024/float64(registered), "KiB", "")
 	}
 	return u, nil
 }
@@ -108,23 +108,23 @@ func (b *bench) restart(ctx context.Context, l *light, registered int) error {
 		return err
 	}
 	f := b.figure(5)
-	what := fmt.Sprintf("%d clusters: ", registered)
+	with := fmt.Sprintf("%d clusters", registered)
 	bar := ""
 	if registered == 1000 {
 		bar = "≤ 10"
 	}
-	f.add(what+"start ► ready", ready.Seconds(), "s", "")
-	f.add(what+"start ► idle", idle.Sub(m.began).Seconds(), "s", bar)
-	f.add(what+"writes", float64(len(u.writes)), "", "0")
-	f.add(what+"connections to workload clusters", float64(u.dials), "", "0")
-	f.add(what+"requests", float64(len(u.requests)), "", "")
+	f.add(with, "start ► ready", ready.Seconds(), "s", "")
+	f.add(with, "start ► idle", idle.Sub(m.began).Seconds(), "s", bar)
+	f.add(with, "writes", float64(len(u.writes)), "", "0")
+	f.add(with, "connections to workload clusters", float64(u.dials), "", "0")
+	f.add(with, "requests", float64(len(u.requests)), "", "")
 	for _, verb := range []string{"list", "watch", "get"} {
 		n := count(u.requests, func(e kube.Event) bool { return e.Verb == verb })
-		f.add(what+"requests: "+verb, float64(n), "", "")
+		f.add(with, "requests: "+verb, float64(n), "", "")
 	}
-	f.add(what+"CPU until idle", u.cpu, "s", "")
-	f.add(what+"memory (RSS) when idle", u.rss, "MiB", "")
-	f.add(what+"heap in use when idle", u.heap, "MiB", "")
+	f.add(with, "CPU until idle", u.cpu, "s", "")
+	f.add(with, "memory (RSS) when idle", u.rss, "MiB", "")
+	f.add(with, "heap in use when idle", u.heap, "MiB", "")
 	return nil
 }
 

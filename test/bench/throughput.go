@@ -43,7 +43,7 @@ func (b *bench) bareThroughput(ctx context.Context, l *light, keys []client.Obje
 		return 0, fmt.Errorf("registering with a bare client: %w", err)
 	}
 	rate := float64(len(keys)) / took.Seconds()
-	b.figure(3).add(fmt.Sprintf("bare client, %d clusters", len(keys)), rate, "registrations/s", "")
+	b.figure(3).add(fmt.Sprintf("bare client, %d clusters", len(keys)), "throughput", rate, "registrations/s", "")
 	if err := client.remove(ctx, keys); err != nil {
 		return 0, fmt.Errorf("removing what the bare client made: %w", err)
 	}
@@ -65,27 +65,33 @@ func (b *bench) throughput(ctx context.Context, l *light, policy string, keys []
 		return 0, err
 	}
 	count := float64(len(keys))
-	what := fmt.Sprintf("manager, %d clusters%s", len(keys), how)
+	with := fmt.Sprintf("manager, %d clusters%s", len(keys), how)
 	f := b.figure(3)
-	f.add(what, count/took.Seconds(), "registrations/s", "")
-	f.add(what+": CPU for each", u.cpu*1000/count, "ms", "")
-	f.add(what+": requests for each", float64(len(u.requests))/count, "", "")
-	f.add(what+": writes for each", float64(len(u.writes))/count, "", "≤ 14")
-	f.add(what+": connections to each workload cluster", float64(u.dials)/count, "", "")
+	f.add(with, "throughput", count/took.Seconds(), "registrations/s", "")
+	f.add(with, "CPU for each", u.cpu*1000/count, "ms", "")
+	f.add(with, "requests for each", float64(len(u.requests))/count, "", "")
+	f.add(with, "writes for each", float64(len(u.writes))/count, "", "≤ 14")
+	f.add(with, "connections to each workload cluster", float64(u.dials)/count, "", "")
 	return count / took.Seconds(), nil
 }
 
 // idle waits until the manager has had nothing to do for a while, and returns when it last
 // had. Agents that have been heard are not heard meanwhile.
 func (l *light) idle(ctx context.Context, reconciles float64) (time.Time, error) {
-	const enough = 3 * time.Second
 	l.quiet.Store(true)
 	defer l.quiet.Store(false)
+	return idle(ctx, l.manager, reconciles)
+}
+
+// idle waits until a manager has reconciled at least so often, and then nothing for a while.
+// It returns when it last did.
+func idle(ctx context.Context, manager *env.Manager, reconciles float64) (time.Time, error) {
+	const enough = 3 * time.Second
 	var last float64
 	changed := time.Now()
 	err := poll(ctx, func() (bool, error) {
 		pause(ctx, 5*pollInterval)
-		metrics, err := l.manager.Metrics(ctx)
+		metrics, err := manager.Metrics(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -209,7 +215,7 @@ func (b *bench) firstRegistrations(ctx context.Context, l *light, have int) ([]c
 	if err != nil {
 		return nil, err
 	}
-	b.figure(3).add("manager, share of the bare client", 100*managed/bare, "%", "≥ 70")
+	b.figure(3).add(fmt.Sprintf("manager, %d clusters", len(keys)), "share of the bare client", 100*managed/bare, "%", "≥ 70")
 	return keys, nil
 }
 
