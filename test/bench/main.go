@@ -109,27 +109,19 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	report := newReport()
 	report.Arguments = args
 	// Those that take the machine's whole power come last, on their own.
+	var failure error
 	for _, part := range []func(context.Context) error{b.genuineClusters, b.realClusters, b.lightClusters} {
-		if err := part(ctx); err != nil {
-			return err
+		if failure = part(ctx); failure != nil {
+			break
 		}
 	}
-	if report.Figures = b.sorted(); len(report.Figures) != len(numbers) {
-		return fmt.Errorf("only %d of %d figures came about", len(report.Figures), len(numbers))
+	// A long run that failed has found out something all the same.
+	report.Figures = b.sorted()
+	report.write(out)
+	if jsonPath != "" {
+		failure = errors.Join(failure, report.writeJSON(jsonPath))
 	}
-	report.writeHead(out)
-	for _, figure := range report.Figures {
-		figure.writeTable(out)
-	}
-	for _, figure := range report.Figures {
-		if err := figure.check(); err != nil {
-			return err
-		}
-	}
-	if jsonPath == "" {
-		return nil
-	}
-	return report.writeJSON(jsonPath)
+	return errors.Join(failure, report.check(len(numbers)))
 }
 
 func (s *sizes) check() error {

@@ -75,7 +75,7 @@ func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey)
 
 func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.ObjectKey, how string) error {
 	all := len(alive) + len(dead)
-	lead := 5*time.Second + time.Duration(all)*20*time.Millisecond
+	lead := 5*time.Second + time.Duration(all)*60*time.Millisecond
 	begin := time.Now().Add(lead).Truncate(time.Second)
 	l.log("letting %d tokens fall due in %s, %s", all, b.size.renewals, how)
 	due, err := l.ageTokens(ctx, slices.Concat(alive, dead), begin, b.size.renewals)

@@ -163,10 +163,27 @@ func number(value float64) string {
 	return strconv.FormatFloat(value, 'g', 3, 64)
 }
 
-func (r *Report) writeHead(out io.Writer) {
+// check fails where a figure or a number is missing.
+func (r *Report) check(figures int) error {
+	if len(r.Figures) != figures {
+		return fmt.Errorf("%d of %d figures came about", len(r.Figures), figures)
+	}
+	for _, figure := range r.Figures {
+		if err := figure.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write prints all figures as Markdown.
+func (r *Report) write(out io.Writer) {
 	m := r.Machine
 	fmt.Fprintf(out, "Measured on %s with commit %s: %d cores of %s, %d GiB, Linux %s, %s; `go run ./test/bench %s`.\n",
 		r.Date.Format(time.DateOnly), r.Commit, m.Cores, m.CPU, m.MemoryBytes>>30, m.Kernel, m.Go, strings.Join(r.Arguments, " "))
+	for _, figure := range r.Figures {
+		figure.writeTable(out)
+	}
 }
 
 func (r *Report) writeJSON(path string) error {
