@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
@@ -45,7 +46,7 @@ func (b *bench) cost(ctx context.Context, lab *env.Lab, since kube.Mark, registr
 	f.add(with, "requests, the writes and Events among them", each(len(all)), "", "")
 	f.add(with, "objects left", each(len(objects)), "", "≤ 7")
 	for _, k := range kinds(objects) {
-		f.add(with, "objects: "+k.name, each(k.count), "", "")
+		f.add(with, "objects: "+strings.TrimPrefix(k.name, "create "), each(k.count), "", "")
 	}
 	secrets := count(objects, func(e kube.Event) bool { return e.Resource == "secrets" })
 	f.add(with, "objects: Secrets", each(secrets), "", "0")
