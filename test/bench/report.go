@@ -64,14 +64,14 @@ type Figure struct {
 	Rows []Row      `json:"rows"`
 }
 
-// Row is a single number, or a distribution where Spread is set.
+// Row is a single number, Value, or a distribution, Spread.
 type Row struct {
 	// With is what it was measured with.
-	With   string  `json:"with"`
-	What   string  `json:"what"`
-	Value  float64 `json:"value,omitzero"`
-	Spread *Spread `json:"spread,omitempty"`
-	Unit   string  `json:"unit"`
+	With   string   `json:"with"`
+	What   string   `json:"what"`
+	Value  *float64 `json:"value,omitempty"`
+	Spread *Spread  `json:"spread,omitempty"`
+	Unit   string   `json:"unit"`
 	// Bar is what it should be, empty where nothing is said.
 	Bar string `json:"bar,omitempty"`
 }
@@ -92,7 +92,7 @@ const (
 )
 
 func (f *Figure) add(with, what string, value float64, unit, bar string) {
-	f.Rows = append(f.Rows, Row{With: with, What: what, Value: value, Unit: unit, Bar: bar})
+	f.Rows = append(f.Rows, Row{With: with, What: what, Value: &value, Unit: unit, Bar: bar})
 }
 
 func (f *Figure) addSpread(with, what string, values []time.Duration, bar string) {
@@ -118,9 +118,11 @@ func (f *Figure) check() error {
 		return fmt.Errorf("figure %d, %s: nothing was measured", f.Number, f.Title)
 	}
 	for _, row := range f.Rows {
-		values := []float64{row.Value}
+		var values []float64
 		if row.Spread != nil {
 			values = []float64{row.Spread.P50, row.Spread.P90, row.Spread.P99, row.Spread.Max}
+		} else {
+			values = []float64{*row.Value}
 		}
 		for _, value := range values {
 			if math.IsNaN(value) || math.IsInf(value, 0) {
@@ -152,7 +154,7 @@ func (r *Row) measured() string {
 	if s := r.Spread; s != nil {
 		return fmt.Sprintf("p50 %s, p90 %s, p99 %s, longest %s %s (%d)", number(s.P50), number(s.P90), number(s.P99), number(s.Max), r.Unit, s.Count)
 	}
-	return strings.TrimSpace(number(r.Value) + " " + r.Unit)
+	return strings.TrimSpace(number(*r.Value) + " " + r.Unit)
 }
 
 // number prints three digits, and never fewer than those before the point.
@@ -210,7 +212,7 @@ func thisMachine() Machine {
 }
 
 func field(path, name string) string {
-	content, _ := os.ReadFile(path) //nolint:gosec // one of two fixed paths
+	content, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(content)) {
 		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == name {
 			return strings.TrimSpace(value)
