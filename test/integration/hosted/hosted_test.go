@@ -17,6 +17,7 @@ limitations under the License.
 package hosted
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -49,10 +50,33 @@ func expectNothingRuns(t *testing.T, w *env.Workload) {
 	g.Expect(pods.Items).To(BeEmpty())
 }
 
-func TestAWorkloadClusterThatRunsNothingOfOursJoinsAndLeavesNothing(t *testing.T) {
+// expectNoWayOut fails where something in the workload cluster holds a token, with which it
+// could ask the management cluster for anything.
+func expectNoWayOut(t *testing.T, w *env.Workload) {
+	t.Helper()
 	g := NewWithT(t)
-	w, object := join(t, "joins")
+	const jwt = "eyJ" // The beginning of a JSON object in base64.
+	secrets, configs := &corev1.SecretList{}, &corev1.ConfigMapList{}
+	g.Expect(w.Client.List(t.Context(), secrets)).To(Succeed())
+	g.Expect(secrets.Items).NotTo(BeEmpty())
+	for _, secret := range secrets.Items {
+		for key, value := range secret.Data {
+			g.Expect(string(value)).NotTo(ContainSubstring(jwt), "%s/%s %s", secret.Namespace, secret.Name, key)
+		}
+	}
+	g.Expect(w.Client.List(t.Context(), configs)).To(Succeed())
+	for _, config := range configs.Items {
+		g.Expect(fmt.Sprint(config.Data)).NotTo(ContainSubstring(jwt), "%s/%s", config.Namespace, config.Name)
+	}
+}
+
+// All processes of the lab are on one machine, where nothing can be cut off. But a cluster
+// without a node runs nothing that could connect to anything, nor has it what for.
+func TestAWorkloadClusterWithoutAWayOutJoinsAndLeavesNothing(t *testing.T) {
+	g := NewWithT(t)
+	w, object := join(t, env.ClusterOptions{Namespace: "joins", NoKubelet: true})
 	expectNothingRuns(t, w)
+	expectNoWayOut(t, w)
 	g.Expect(w.AgentStarts()).To(BeEmpty(), "no agent has ever run in the workload cluster")
 	g.Expect(agent.Token(suite.AgentSecret(g, t.Context(), w))).To(BeEmpty())
 	name := registrationOf(g, t, w).Status.Namespace
@@ -68,7 +92,7 @@ func TestAWorkloadClusterThatRunsNothingOfOursJoinsAndLeavesNothing(t *testing.T
 
 func TestBundlesStayDeployedWhereverTheAgentIsMovedTo(t *testing.T) {
 	g := NewWithT(t)
-	w, object := join(t, "moves")
+	w, object := join(t, env.ClusterOptions{Namespace: "moves"})
 	name := registrationOf(g, t, w).Status.Namespace
 
 	setAgent(t, `{"placement":"Workload"}`)
@@ -87,7 +111,7 @@ func TestBundlesStayDeployedWhereverTheAgentIsMovedTo(t *testing.T) {
 // send its token to them.
 func TestATamperedSecretGainsWhatAPushedCredentialHasAndIsPutRight(t *testing.T) {
 	g := NewWithT(t)
-	w, _ := join(t, "tampered")
+	w, _ := join(t, env.ClusterOptions{Namespace: "tampered"})
 	registration := registrationOf(g, t, w)
 	stolen := make(chan string, 100)
 	evil := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

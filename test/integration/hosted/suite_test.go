@@ -46,9 +46,11 @@ const bundle = "production"
 
 // join adds a cluster in a namespace of its own, and returns it once its bundle is
 // deployed.
-func join(t *testing.T, namespace string) (*env.Workload, *corev1.ConfigMap) {
+func join(t *testing.T, opts env.ClusterOptions) (*env.Workload, *corev1.ConfigMap) {
 	t.Helper()
-	w := suite.AddCluster(t, lab, "edge", env.ClusterOptions{Namespace: namespace, Register: true})
+	opts.Register = true
+	namespace := opts.Namespace
+	w := suite.AddCluster(t, lab, "edge", opts)
 	NewWithT(t).Expect(lab.Client.Create(t.Context(), suite.Bundle(namespace, bundle))).To(Succeed())
 	suite.EventuallyReady(t, lab, w)
 	return w, suite.EventuallyDeployed(t, w, bundle)

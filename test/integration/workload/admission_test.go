@@ -23,7 +23,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,34 +55,34 @@ var gates = []gate{
 	{"a quota", quotaGate, 403},
 }
 
-var agentDeployments = admissionv1.RuleWithOperations{
-	Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-	Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+var agentDeployments = admissionregistrationv1.RuleWithOperations{
+	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+	Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
 }
 
 func policyGate(*testing.T) []client.Object {
 	named := metav1.ObjectMeta{Name: "gate"}
 	return []client.Object{
-		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: agentDeployments}}},
-			Validations:      []admissionv1.Validation{{Expression: "false", Message: canary}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: agentDeployments}}},
+			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: canary}},
 		}},
-		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: named.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: named.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		}},
 	}
 }
 
 func webhookGate(t *testing.T) []client.Object {
 	t.Helper()
-	return []client.Object{&admissionv1.ValidatingWebhookConfiguration{
+	return []client.Object{&admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "gate"},
-		Webhooks: []admissionv1.ValidatingWebhook{{
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:                    canary + ".example.com",
-			ClientConfig:            admissionv1.WebhookClientConfig{URL: new("https://" + deadAddress(t))},
-			Rules:                   []admissionv1.RuleWithOperations{agentDeployments},
-			FailurePolicy:           new(admissionv1.Fail),
-			SideEffects:             new(admissionv1.SideEffectClassNone),
+			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://" + deadAddress(t))},
+			Rules:                   []admissionregistrationv1.RuleWithOperations{agentDeployments},
+			FailurePolicy:           new(admissionregistrationv1.Fail),
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 			AdmissionReviewVersions: []string{"v1"},
 		}},
 	}}
