@@ -22,7 +22,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +38,7 @@ const buildPatience = 15 * time.Minute
 func TestTheLabTakesAnInstallation(t *testing.T) {
 	g := NewWithT(t)
 	root := clone(t)
-	blocks := labBlocks(t)
+	blocks := commandBlocks(t, "development/lab.md")
 	g.Expect(blocks).To(HaveLen(2))
 
 	said := runInBackground(t, root, blocks[0])
@@ -51,22 +50,6 @@ func TestTheLabTakesAnInstallation(t *testing.T) {
 	runBlock(t, source, root, t.TempDir(),
 		"kubectl --kubeconfig .lab/management/admin.kubeconfig delete deployment --namespace capi-fleet-system capi-fleet-manager")
 	g.Eventually(said).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ContainSubstring("the manager has ended"))
-}
-
-// labBlocks returns what the page on the lab says to type for an installation.
-func labBlocks(t *testing.T) []string {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "development", "lab.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(content), "\n## Installing by clusterctl\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var blocks []string
-	for _, match := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(section, -1) {
-		blocks = append(blocks, match[1])
-	}
-	return blocks
 }
 
 // runInBackground types a block that ends by Ctrl-C, which is typed when the test ends. said
