@@ -41,6 +41,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{"up", "--clusters", "many"},
 		{"up", "--fleet-agent", "/does/not/exist"},
 		{"up", "--capi", "sideways"},
+		{"up", "--bare", "--placement", "management"},
 		{"up", "--dir", ""},
 		{"up", "--dir", "/" + strings.Repeat("long", 40)},
 		{"add"},

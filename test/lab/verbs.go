@@ -40,32 +40,47 @@ const (
 	downTimeout = time.Minute
 )
 
+// upOptions are the flags of the verb up.
+type upOptions struct {
+	clusters   int
+	programs   programs
+	clusterAPI string
+	bare       bool
+}
+
+// check finds a wrong value before anything is started.
+func (o *upOptions) check() error {
+	if o.clusters < 0 {
+		return fmt.Errorf("--clusters: must not be negative, is %d", o.clusters)
+	}
+	if o.bare && o.programs.where() != "" {
+		return errors.New("--bare: there is no kind yet for the policy that --placement management makes")
+	}
+	return o.programs.check()
+}
+
 func newUpCommand(dir *string) *cobra.Command {
-	var clusters int
-	var programs programs
-	var clusterAPI string
+	var opts upOptions
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Run a lab in the foreground, until Ctrl-C or the verb down",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if clusters < 0 {
-				return fmt.Errorf("--clusters: must not be negative, is %d", clusters)
-			}
-			if err := programs.check(); err != nil {
+			if err := opts.check(); err != nil {
 				return err
 			}
-			return up(command, *dir, clusters, programs, env.ClusterAPI(clusterAPI))
+			return up(command, *dir, opts)
 		},
 	}
-	command.Flags().IntVar(&clusters, "clusters", 0, "number of labelled clusters to begin with: edge-1, edge-2 and so on")
-	command.Flags().StringVar(&clusterAPI, "capi", "", "controllers of Cluster API to run: "+
+	command.Flags().IntVar(&opts.clusters, "clusters", 0, "number of labelled clusters to begin with: edge-1, edge-2 and so on")
+	command.Flags().StringVar(&opts.clusterAPI, "capi", "", "controllers of Cluster API to run: "+
 		"core, over the lab's workload clusters, or in-memory, which makes the workload clusters and all about them itself")
-	programs.addFlags(command)
+	command.Flags().BoolVar(&opts.bare, "bare", false, "leave capi-fleet out; the manager starts once clusterctl has installed it")
+	opts.programs.addFlags(command)
 	return command
 }
 
-func up(command *cobra.Command, dir string, clusters int, programs programs, clusterAPI env.ClusterAPI) (err error) {
+func up(command *cobra.Command, dir string, opts upOptions) (err error) {
 	dir, err = absolute(dir)
 	if err != nil {
 		return err
@@ -75,10 +90,14 @@ func up(command *cobra.Command, dir string, clusters int, programs programs, clu
 	}
 	ctx := command.Context()
 	out := newPrinter(command)
-	lab, err := env.Start(ctx, env.Options{
-		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: programs.controller, FleetAgent: programs.agent,
-		ClusterAPI: clusterAPI, Placement: programs.where(),
-	})
+	options := env.Options{
+		Dir: dir, Log: out.printf, OnEvent: out.event, FleetController: opts.programs.controller, FleetAgent: opts.programs.agent,
+		ClusterAPI: env.ClusterAPI(opts.clusterAPI), Placement: opts.programs.where(),
+	}
+	if opts.bare {
+		options.NoManager, options.ConfigDir = true, env.BareConfig
+	}
+	lab, err := env.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -88,9 +107,13 @@ func up(command *cobra.Command, dir string, clusters int, programs programs, clu
 		return err
 	}
 	defer func() { err = errors.Join(err, control.close()) }()
+	if opts.bare {
+		stop := follow(ctx, lab)
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 
 	var group errgroup.Group
-	for i := range clusters {
+	for i := range opts.clusters {
 		group.Go(func() error {
 			_, err := lab.AddCluster(ctx, "edge-"+strconv.Itoa(i+1), env.ClusterOptions{Register: true})
 			return err
@@ -111,6 +134,17 @@ func up(command *cobra.Command, dir string, clusters int, programs programs, clu
 	}
 	out.printf("ending; the logs stay in %s until the next up, or down", lab.Dir)
 	return nil
+}
+
+// follow runs the manager once it is installed. stop ends it.
+func follow(ctx context.Context, lab *env.Lab) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error { return lab.FollowInstallation(ctx) })
+	return func() error {
+		cancel()
+		return group.Wait()
+	}
 }
 
 // oneName wants the name of one cluster.

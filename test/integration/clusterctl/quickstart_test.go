@@ -74,11 +74,7 @@ func TestReadmeWorksAsItIsWritten(t *testing.T) {
 // startLab starts a management cluster without capi-fleet that ends with the test.
 func startLab(t *testing.T) *env.Lab {
 	t.Helper()
-	management, err := filepath.Abs(filepath.Join("testdata", "management"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lab, err := env.Start(t.Context(), env.Options{Race: true, NoManager: true, CheckinInterval: time.Second, ConfigDir: management, Log: t.Logf})
+	lab, err := env.Start(t.Context(), env.Options{Race: true, NoManager: true, CheckinInterval: time.Second, ConfigDir: env.BareConfig, Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +100,7 @@ func clone(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for _, entry := range entries {
-		if entry.Name() == "out" || entry.Name() == ".git" {
+		if entry.Name() == "out" || entry.Name() == ".git" || entry.Name() == ".lab" {
 			continue
 		}
 		if err := os.Symlink(filepath.Join(source, entry.Name()), filepath.Join(dir, entry.Name())); err != nil {
@@ -185,7 +181,11 @@ func knowCore(t *testing.T, config string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core := fmt.Sprintf("- name: cluster-api\n  type: CoreProvider\n  url: %s/cluster-api/%s/core-components.yaml\n", release.dir, kube.ClusterctlVersion)
+	components, err := filepath.Abs(coreComponents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := fmt.Sprintf("- name: cluster-api\n  type: CoreProvider\n  url: %s\n", components)
 	if err := os.WriteFile(config, append(content, core...), 0o600); err != nil {
 		t.Fatal(err)
 	}

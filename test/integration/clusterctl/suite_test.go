@@ -35,17 +35,14 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
@@ -85,11 +82,7 @@ func run(m *testing.M) (code int, err error) {
 	if release, err = newRepository(ctx, dir); err != nil {
 		return 1, fmt.Errorf("making the release: %w", err)
 	}
-	management, err := filepath.Abs(filepath.Join("testdata", "management"))
-	if err != nil {
-		return 1, err
-	}
-	options := env.Options{Race: true, NoManager: true, CheckinInterval: time.Second, ConfigDir: management}
+	options := env.Options{Race: true, NoManager: true, CheckinInterval: time.Second, ConfigDir: env.BareConfig}
 	if testing.Verbose() {
 		options.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	}
@@ -111,7 +104,10 @@ type repository struct {
 	dir, config string
 }
 
-// newRepository puts two releases of ours and one of Cluster API's core into dir.
+// coreComponents stands for a release of Cluster API's core.
+var coreComponents = filepath.Join("..", "..", "..", env.BareConfig, "cluster-api", kube.ClusterctlVersion, "core-components.yaml")
+
+// newRepository puts two releases of ours into dir.
 func newRepository(ctx context.Context, dir string) (repository, error) {
 	r := repository{dir: dir, config: filepath.Join(dir, "clusterctl.yaml")}
 	for _, version := range []string{firstVersion, nextVersion} {
@@ -119,23 +115,14 @@ func newRepository(ctx context.Context, dir string) (repository, error) {
 			return r, err
 		}
 	}
-	core := filepath.Join(dir, "cluster-api", kube.ClusterctlVersion)
-	if err := os.MkdirAll(core, 0o700); err != nil {
+	core, err := filepath.Abs(coreComponents)
+	if err != nil {
 		return r, err
-	}
-	for from, to := range map[string]string{"core-components.yaml": "core-components.yaml", "core-metadata.yaml": "metadata.yaml"} {
-		content, err := os.ReadFile(filepath.Join("testdata", from))
-		if err != nil {
-			return r, err
-		}
-		if err := os.WriteFile(filepath.Join(core, to), content, 0o600); err != nil {
-			return r, err
-		}
 	}
 	config := fmt.Sprintf(`providers:
 - name: cluster-api
   type: CoreProvider
-  url: %s/core-components.yaml
+  url: %s
 - name: fleet
   type: AddonProvider
   url: %s/addon-fleet/%s/addon-components.yaml
@@ -197,22 +184,17 @@ func initialize(t *testing.T, lab *env.Lab, version string) {
 		"--core", "cluster-api:"+kube.ClusterctlVersion, "--bootstrap", "-", "--control-plane", "-")
 }
 
-// startManager starts a manager as the Deployment says, apart from what cannot be on
-// one machine twice or is not on it at all.
+// startManager starts a manager as the Deployment says, that ends with the test.
 func startManager(t *testing.T, lab *env.Lab, name string) *env.Manager {
 	t.Helper()
 	g := NewWithT(t)
-	deployment := &appsv1.Deployment{}
-	key := types.NamespacedName{Namespace: env.ManagerNamespace, Name: "capi-fleet-manager"}
-	g.Expect(lab.Client.Get(t.Context(), key, deployment)).To(Succeed())
-	var args []string
-	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
-		flag, _, _ := strings.Cut(arg, "=")
-		if !slices.Contains([]string{"--diagnostics-address", "--insecure-diagnostics", "--denied-ranges"}, flag) {
-			args = append(args, arg)
+	manager, err := lab.InstalledManager(t.Context(), t.Name()+"-"+name)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		if err := manager.Stop(); err != nil {
+			t.Error(err)
 		}
-	}
-	manager := suite.NewManager(t, lab, name, args...)
+	})
 	g.Expect(manager.Start(t.Context())).To(Succeed())
 	return manager
 }

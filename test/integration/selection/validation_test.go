@@ -19,6 +19,8 @@ package selection
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
@@ -101,6 +104,25 @@ func TestTheAPIServerRefusesAPolicyThatCannotBeMeant(t *testing.T) {
 				return
 			}
 			expectInvalid(t, err, tt.field)
+		})
+	}
+}
+
+func TestTheAPIServerTakesTheSamplesOfPolicies(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "config", "samples", "policy-*.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).NotTo(BeEmpty())
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			g := NewWithT(t)
+			content, err := os.ReadFile(file)
+			g.Expect(err).NotTo(HaveOccurred())
+			policy := &unstructured.Unstructured{}
+			g.Expect(yaml.Unmarshal(content, policy)).To(Succeed())
+			g.Expect(policy.GetKind()).To(Equal("FleetRegistrationPolicy"))
+			g.Expect(lab.Client.Create(t.Context(), policy, client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed())
 		})
 	}
 }

@@ -115,7 +115,8 @@ type Options struct {
 	// means in the workload clusters, without a policy.
 	Placement fleetv1.AgentPlacement
 
-	// ConfigDir is the kustomization that is installed. Empty means config/default.
+	// ConfigDir is the kustomization that is installed, below the project's source where the
+	// path is relative. Empty means config/default.
 	ConfigDir string
 }
 
