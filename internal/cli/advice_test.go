@@ -60,6 +60,7 @@ func TestAdviceIsShownWithoutMarkup(t *testing.T) {
 	g.Expect(whatToDo(fleetv1.PausedReason)).To(Equal("See Pause (docs/concepts/pause.md)."))
 	for reason := range advice {
 		g.Expect(whatToDo(reason)).NotTo(ContainSubstring("`"))
+		g.Expect(markdownLink.ReplaceAllString(advice[reason], "")).NotTo(ContainSubstring("docs/"), "a page that is not linked")
 		for _, match := range markdownLink.FindAllStringSubmatch(advice[reason], -1) {
 			page, _, _ := strings.Cut(match[2], "#")
 			g.Expect(filepath.Join("..", "..", page)).To(BeARegularFile(), reason)

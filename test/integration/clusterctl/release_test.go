@@ -101,11 +101,11 @@ func move(t *testing.T) {
 	g.Expect(target.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
 	g.Expect(target.Client.Create(ctx, suite.Bundle(namespace, bundle))).To(Succeed())
 	g.Expect(target.Client.Create(ctx, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}})).To(Succeed())
-	typeMovePage(t)
+	typePage(t, source, "operations/move.md")
 }
 
-// typeMovePage types what the page on moving says, for our namespace.
-func typeMovePage(t *testing.T) {
+// typePage types what a page says, for our namespace.
+func typePage(t *testing.T, lab *env.Lab, page string) {
 	t.Helper()
 	g := NewWithT(t)
 	dir, home := t.TempDir(), t.TempDir()
@@ -113,8 +113,8 @@ func typeMovePage(t *testing.T) {
 	g.Expect(os.MkdirAll(config, 0o700)).To(Succeed())
 	g.Expect(os.Symlink(release.config, filepath.Join(config, "clusterctl.yaml"))).To(Succeed())
 	g.Expect(os.Symlink(target.Management().AdminKubeconfigPath(), filepath.Join(dir, "target.kubeconfig"))).To(Succeed())
-	for _, block := range commandBlocks(t, "operations/move.md") {
-		runBlock(t, source, dir, home, strings.ReplaceAll(block, "--namespace default", "--namespace "+namespace))
+	for _, block := range commandBlocks(t, page) {
+		runBlock(t, lab, dir, home, strings.ReplaceAll(block, "--namespace default", "--namespace "+namespace))
 	}
 }
 
@@ -122,14 +122,10 @@ func typeMovePage(t *testing.T) {
 func remove(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
-	ctx := t.Context()
 	command := []string{"delete", "--addon", "fleet", "--include-crd", "--include-namespace", "--kubeconfig", target.Management().AdminKubeconfigPath()}
 	_, err := clusterctl(t, nil, command...)
 	g.Expect(err).To(MatchError(ContainSubstring("found existing objects")), "the registrations have to be deleted first")
-	g.Expect(target.Client.DeleteAllOf(ctx, &fleetv1.FleetRegistration{}, client.InNamespace(namespace))).To(Succeed())
-	g.Expect(target.Client.DeleteAllOf(ctx, &fleetv1.FleetRegistrationPolicy{})).To(Succeed())
-	_, err = clusterctl(t, nil, command...)
-	g.Expect(err).NotTo(HaveOccurred())
+	typePage(t, target, "operations/uninstall.md")
 }
 
 // expectLeft waits until nothing of ours is on target but what was said to stay.

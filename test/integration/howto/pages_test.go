@@ -46,7 +46,7 @@ import (
 var elsewhere = map[string]string{
 	"quick-start.md":          "test/integration/clusterctl",
 	"operations/move.md":      "test/integration/clusterctl",
-	"operations/uninstall.md": "test/integration/uninstall",
+	"operations/uninstall.md": "test/integration/clusterctl",
 }
 
 // here are the tests of this package by their pages.
