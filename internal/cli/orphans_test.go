@@ -258,9 +258,10 @@ func TestWhatIsNotToBeRemovedIsLeftAlone(t *testing.T) {
 	reports.Status.Agent.LastSeen = metav1.NewTime(orphanNow)
 	leftOver := &corev1.ServiceAccount{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-nothing", "nothing-id")}
 	others := &corev1.ServiceAccount{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-registered", "registered-id")}
+	atWork := &corev1.ServiceAccount{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-reports", "reports-id")}
 	foreign := orphanedFleetCluster("foreign", "foreign-id")
 	foreign.Labels[fleet.ClusterManagementLabel] = "someone"
-	o := newOrphanage(t, reports, registered, foreign, leftOver, others, &fleetv1.FleetRegistration{
+	o := newOrphanage(t, reports, registered, foreign, leftOver, others, atWork, &fleetv1.FleetRegistration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "r"}, Spec: fleetv1.FleetRegistrationSpec{RegistrationID: "registered-id"},
 	})
 	_, err := o.remove(t.Context(), func(o *orphanOptions) { o.dryRun = true })
@@ -270,7 +271,7 @@ func TestWhatIsNotToBeRemovedIsLeftAlone(t *testing.T) {
 	said, err := o.remove(t.Context(), func(o *orphanOptions) { o.wait = 0 })
 	g.Expect(err).To(MatchError(errFinding))
 	g.Expect(said).To(MatchRegexp(`^team-a/reports: left as it is: its agent reported at .*\n$`))
-	for _, obj := range []client.Object{reports, registered, foreign, others} {
+	for _, obj := range []client.Object{reports, registered, foreign, others, atWork} {
 		g.Expect(o.has(t, obj)).To(BeTrue(), obj.GetName())
 	}
 	g.Expect(o.has(t, leftOver)).To(BeFalse())
