@@ -29,8 +29,8 @@ GOTEST_ARGS ?=
 # A file for the results as JUnit XML. Empty writes none.
 JUNIT ?=
 # The packages that test long stories: a whole installation with clusterctl or by hand,
-# and fleets that change.
-SCENARIO_PACKAGES := $(addprefix ./test/integration/,clusterctl cli hosted rollout targeting)
+# what the how-tos say, and fleets that change.
+SCENARIO_PACKAGES := $(addprefix ./test/integration/,clusterctl cli hosted howto rollout targeting)
 # The packages that are tested.
 PACKAGES ?= $(shell go list ./... | grep -v $(SCENARIO_PACKAGES:./%=-e /%$$))
 
@@ -91,11 +91,8 @@ generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers i
 		paths=./controllers/... paths=./internal/manager/... output:rbac:dir=config/rbac
 
 .PHONY: generate-docs
-generate-docs: generate-crds generate-rbac ## Write the pages of the reference that repeat manifests and code.
+generate-docs: generate-crds generate-rbac ## Write what the reference repeats of manifests and code.
 	go run ./hack/docgen
-	mkdir -p bin
-	go run ./internal/cli/reference > bin/cli.md
-	mv bin/cli.md docs/reference/cli.md
 
 .PHONY: verify
 verify: verify-generated verify-modules verify-licence verify-manifests verify-e2e ## Fail if something that is kept in step is not.
@@ -117,8 +114,9 @@ verify-manifests: $(KUSTOMIZE) ## Fail if the manifests do not build.
 	$(KUSTOMIZE) build config/default >/dev/null
 
 .PHONY: verify-e2e
-verify-e2e: ## Fail if the end-to-end tests, which need Docker, do not compile.
+verify-e2e: ## Fail if the end-to-end tests, which need Docker, do not compile, or what they take is wrong.
 	go -C test/e2e vet -tags e2e ./...
+	go -C test/e2e test ./...
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Look for mistakes in the code.

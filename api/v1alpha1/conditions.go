@@ -20,10 +20,9 @@ package v1alpha1
 // WorkloadReachable, AgentDeployed, CredentialsValid and AgentConnected; the
 // others stand beside it.
 const (
-	// ReadyCondition is True when the agent is deployed, holds a valid credential
-	// and reports. Otherwise it repeats the first of the conditions that it sums up, in
-	// the order of this page, that is not True; one that somebody has to see to
-	// comes before one that merely waits.
+	// ReadyCondition sums up the next five. It repeats the first that is not True; one that
+	// somebody has to see to comes before one that merely waits (its reason begins with
+	// WaitingFor). A FleetRegistrationPolicy has it too.
 	ReadyCondition = "Ready"
 
 	// FleetClusterReadyCondition says whether the Fleet Cluster, its namespace and
@@ -35,7 +34,7 @@ const (
 	WorkloadReachableCondition = "WorkloadReachable"
 
 	// AgentDeployedCondition says whether the agent's objects are in the workload
-	// cluster, and whether its pod was well when that cluster was last visited.
+	// cluster, and whether its pod was well when that was last looked at.
 	AgentDeployedCondition = "AgentDeployed"
 
 	// CredentialsValidCondition says whether the agent holds a token that has not
@@ -57,8 +56,8 @@ const (
 	// its place, labels, values and groups.
 	TargetedCondition = "Targeted"
 
-	// SelectedCondition says whether a policy selects the Cluster. A registration
-	// that lost its selection stays as it is and goes on being cared for.
+	// SelectedCondition says whether a policy selects the Cluster. False changes nothing
+	// else: a registration that lost its selection goes on being cared for.
 	SelectedCondition = "Selected"
 
 	// PausedCondition says whether the registration is paused: nothing is written
@@ -70,9 +69,9 @@ const (
 )
 
 // FleetRegisteredCondition is on the CAPI Cluster, where Cluster API's own tools show
-// it. It repeats Ready of the registration, and is first written when that is True or
-// has a reason that somebody has to see to. Cluster API waits for it where the
-// Cluster's spec.availabilityGates name it.
+// it. It repeats Ready of the registration. It is first written when that is True or has
+// a reason that somebody has to see to, and not while the Cluster is paused. Cluster API
+// waits for it where the Cluster's spec.availabilityGates name it.
 const FleetRegisteredCondition = "FleetRegistered"
 
 // Reasons of the Ready condition beside those it repeats.
@@ -83,75 +82,76 @@ const (
 
 // Reasons of the FleetClusterReady condition.
 const (
-	// FleetClusterCreatedReason means that everything on the management cluster is
-	// in place.
+	// FleetClusterCreatedReason means that everything on the management cluster is in place.
 	FleetClusterCreatedReason = "FleetClusterCreated"
 
-	// FleetClusterForeignReason means that a Fleet Cluster of that name exists
-	// which is not ours. It is left as it is.
+	// FleetClusterForeignReason means that a Fleet Cluster of that name exists and is not
+	// this registration's.
 	FleetClusterForeignReason = "FleetClusterForeign"
 
-	// ManagementLabelRemovedReason means that our Fleet Cluster no longer carries
-	// our value of Fleet's management label: it was handed to someone else, and is
-	// left as it is.
+	// ManagementLabelRemovedReason means that the Fleet Cluster lost the label
+	// `fleet.cattle.io/cluster-management: capi-fleet`: it was handed to someone else.
 	ManagementLabelRemovedReason = "ManagementLabelRemoved"
 
 	// FleetClusterTerminatingReason means that a Fleet Cluster of that name is being
-	// deleted. A new one follows once it is gone.
+	// deleted.
 	FleetClusterTerminatingReason = "FleetClusterTerminating"
 
-	// NamespaceForeignReason means that both possible names of the cluster
-	// namespace are taken by namespaces that are not ours.
+	// NamespaceForeignReason means that both names that the cluster namespace can have are
+	// taken. Or a Fleet Cluster that would be adopted names a namespace that is not its own.
 	NamespaceForeignReason = "NamespaceForeign"
 
-	// ServiceAccountForeignReason means that the manager's namespace has a service
-	// account of the agent's name that is not ours.
+	// ServiceAccountForeignReason means that the manager's namespace has a service account
+	// of the agent's name that is not ours.
 	ServiceAccountForeignReason = "ServiceAccountForeign"
 
-	// RBACForeignReason means that a Role or RoleBinding of the agent's name is
-	// there and not ours.
+	// RBACForeignReason means that a Role or RoleBinding of the agent's name is there and
+	// not ours.
 	RBACForeignReason = "RBACForeign"
 
-	// NamespaceTerminatingReason means that a namespace which has to hold our
-	// objects is being deleted.
+	// NamespaceTerminatingReason means that a namespace that has to hold our objects is
+	// being deleted.
 	NamespaceTerminatingReason = "NamespaceTerminating"
 
-	// AdoptionBlockedReason means that the Fleet Cluster of that name would be adopted,
-	// but another tool still manages it.
+	// AdoptionBlockedReason means that a Fleet Cluster of that name would be adopted, but
+	// another tool still manages it. The message names it.
 	AdoptionBlockedReason = "AdoptionBlocked"
 
-	// WorkspaceMissingReason means that the namespace which the Fleet Cluster has to be
-	// in is not there.
+	// WorkspaceMissingReason means that the namespace that the policy names as `workspace`
+	// does not exist.
 	WorkspaceMissingReason = "WorkspaceMissing"
 
-	// WaitingForAdoptionReason means that Fleet is still taking away what it manages
-	// its own agent with.
+	// WaitingForAdoptionReason means that Fleet is still taking away what it manages its own
+	// agent with.
 	WaitingForAdoptionReason = "WaitingForAdoption"
 )
 
 // Reasons of the WorkloadReachable condition.
 const (
-	// WorkloadReachableReason means that the last attempt succeeded.
+	// WorkloadReachableReason means that the last attempt succeeded. A message warns if the
+	// kubeconfig turns off the check of the server's certificate.
 	WorkloadReachableReason = "Reachable"
 
-	// WaitingForControlPlaneReason means that the Cluster is young and its control
-	// plane has no address yet, or does not answer there yet.
+	// WaitingForControlPlaneReason means that the control plane has no address yet or does
+	// not answer yet, and it is young, or has only just begun to answer. Or the cluster was
+	// not visited yet.
 	WaitingForControlPlaneReason = "WaitingForControlPlane"
 
-	// KubeconfigMissingReason means that the Secret <cluster>-kubeconfig is not
-	// there although the control plane answers.
+	// KubeconfigMissingReason means that the Secret `<cluster>-kubeconfig` is not there
+	// although the control plane answers.
 	KubeconfigMissingReason = "KubeconfigMissing"
 
-	// KubeconfigKeyMissingReason means that the Secret has no key "value".
+	// KubeconfigKeyMissingReason means that the Secret has no key `value`.
 	KubeconfigKeyMissingReason = "KubeconfigKeyMissing"
 
-	// KubeconfigEmptyReason means that the key "value" is empty.
+	// KubeconfigEmptyReason means that the key `value` is empty.
 	KubeconfigEmptyReason = "KubeconfigEmpty"
 
-	// KubeconfigInvalidReason means that it is not a usable kubeconfig.
+	// KubeconfigInvalidReason means that it is not a usable kubeconfig. The message says
+	// what is wrong.
 	KubeconfigInvalidReason = "KubeconfigInvalid"
 
-	// KubeconfigExecReason means that it names a program to run.
+	// KubeconfigExecReason means that it names a program to run (`exec`).
 	KubeconfigExecReason = "KubeconfigExecRefused"
 
 	// KubeconfigAuthProviderReason means that it names an auth provider.
@@ -166,20 +166,20 @@ const (
 	// KubeconfigImpersonationReason means that it asks to act as another user.
 	KubeconfigImpersonationReason = "KubeconfigImpersonationRefused"
 
-	// AddressDeniedReason means that the address lies in a range that the manager
-	// must not connect to.
+	// AddressDeniedReason means that the address lies in a range that the manager must not
+	// connect to.
 	AddressDeniedReason = "AddressDenied"
 
-	// ConnectionFailedReason means that no connection came about: refused, timed
-	// out, no route, no such host.
+	// ConnectionFailedReason means that the connection was refused, timed out or broke off, or
+	// that there is no route or no such host.
 	ConnectionFailedReason = "ConnectionFailed"
 
-	// ServerCertificateInvalidReason means that the server's certificate is not
-	// signed by the kubeconfig's authority, or not for that address.
+	// ServerCertificateInvalidReason means that the server's certificate is not signed by
+	// the kubeconfig's authority, or not for that address.
 	ServerCertificateInvalidReason = "ServerCertificateInvalid"
 
-	// ClientCertificateRejectedReason means that the server refused the
-	// kubeconfig's client certificate during the TLS handshake.
+	// ClientCertificateRejectedReason means that the server refused the kubeconfig's client
+	// certificate in the TLS handshake.
 	ClientCertificateRejectedReason = "ClientCertificateRejected"
 
 	// CredentialsRejectedReason means that the server answered 401 Unauthorized.
@@ -191,102 +191,114 @@ const (
 	// NotKubernetesReason means that what answers is not a Kubernetes API server.
 	NotKubernetesReason = "NotKubernetes"
 
-	// RedirectedReason means that the server answered with a redirect.
+	// RedirectedReason means that the server answered with a redirect. These are not
+	// followed.
 	RedirectedReason = "Redirected"
 
 	// ResponseTimeoutReason means that the server did not end its answer in time.
 	ResponseTimeoutReason = "ResponseTimeout"
 
-	// ResponseTooLargeReason means that the server's answer was cut off at 4 MiB, or
-	// would need too much memory.
+	// ResponseTooLargeReason means that the answer was larger than 4 MiB, had more than
+	// 100,000 values, more than 10,000 entries in lists or more than 64 levels, or its
+	// headers were larger than 64 KiB.
 	ResponseTooLargeReason = "ResponseTooLarge"
 
-	// ServerErrorReason means that the server answered with an error of its own
-	// (5xx or too many requests).
+	// ServerErrorReason means that the server answered with an error of its own (5xx or
+	// 429).
 	ServerErrorReason = "ServerError"
 )
 
 // Reasons of the AgentDeployed condition.
 const (
-	// AgentDeployedReason means that the agent's objects are in place.
+	// AgentDeployedReason means that the agent's objects are in place. A message names a
+	// kind that the cluster does not serve.
 	AgentDeployedReason = "AgentDeployed"
 
-	// WaitingForFleetClusterReason means that FleetClusterReady comes first.
+	// WaitingForFleetClusterReason means that `FleetClusterReady` comes first.
+	// `FleetClusterReady` itself has this reason before it was first looked at, and when its
+	// Fleet Cluster is gone, or its cluster namespace was replaced, and what belongs to it
+	// is about to be made anew.
 	WaitingForFleetClusterReason = "WaitingForFleetCluster"
 
-	// WaitingForWorkloadReason means that WorkloadReachable comes first.
+	// WaitingForWorkloadReason means that `WorkloadReachable` comes first.
 	WaitingForWorkloadReason = "WaitingForWorkload"
 
-	// ManagementClusterUnknownReason means that no source says where agents find
-	// the management cluster.
+	// ManagementClusterUnknownReason means that no source says where agents find the
+	// management cluster, or the source cannot be used. A policy has this reason too.
 	ManagementClusterUnknownReason = "ManagementClusterUnknown"
 
-	// AgentImageUnknownReason means that no source names the agent's image.
+	// AgentImageUnknownReason means that no source names the agent's image. A policy has
+	// this reason too.
 	AgentImageUnknownReason = "AgentImageUnknown"
 
-	// ForeignAgentReason means that the workload cluster has an agent of Fleet
-	// which is not ours. It is left as it is.
+	// ForeignAgentReason means that the workload cluster has an agent that is not this
+	// registration's.
 	ForeignAgentReason = "ForeignAgent"
 
-	// MovedAwayReason means that another management cluster has taken this
-	// registration over.
+	// MovedAwayReason means that another management cluster has taken this registration
+	// over. The workload cluster is not visited any more.
 	MovedAwayReason = "MovedAway"
 
-	// SelfManagedReason means that the workload cluster is the management cluster.
+	// SelfManagedReason means that the workload cluster is the management cluster itself. An
+	// agent of ours that was there from before was removed; what it had deployed stays.
 	SelfManagedReason = "SelfManaged"
 
-	// WorkloadClusterChangedReason means that the kubeconfig leads to another cluster
-	// than the one that was registered, where an agent may still run.
+	// WorkloadClusterChangedReason means that the kubeconfig leads to another cluster than
+	// the one that was registered: the UID of `kube-system` differs. An agent may still run
+	// in the old one, so none is put into the new.
 	WorkloadClusterChangedReason = "WorkloadClusterChanged"
 
-	// AlreadyRegisteredReason means that the workload cluster is registered
-	// already, by another FleetRegistration.
+	// AlreadyRegisteredReason means that the workload cluster is registered by another
+	// FleetRegistration.
 	AlreadyRegisteredReason = "AlreadyRegistered"
 
-	// WaitingForBundlesReason means that the workload cluster has releases of
-	// Fleet without a BundleDeployment in the cluster namespace. An agent that
-	// started now would uninstall them.
+	// WaitingForBundlesReason means that the agent would uninstall releases that have no
+	// BundleDeployment. Or there are too many or too large releases to find out.
 	WaitingForBundlesReason = "WaitingForBundles"
 
-	// ObjectRejectedReason means that the workload cluster refused one of the
-	// agent's objects.
+	// ObjectRejectedReason means that the workload cluster refused one of the agent's
+	// objects. Or it issued no token that is of use for an agent on the management cluster.
+	// The message says which.
 	ObjectRejectedReason = "ObjectRejected"
 
-	// WaitingForAgentToStopReason means that an agent is about to run in the other
-	// cluster, once it was seen to have stopped where it was.
+	// WaitingForAgentToStopReason means that the agent is to run in the other cluster, and
+	// was not seen to have stopped where it is. `FleetClusterReady` has this reason where
+	// the cluster namespace is another one than before.
 	WaitingForAgentToStopReason = "WaitingForAgentToStop"
 
-	// WaitingForLeaseReason means that an agent holds the lease of the workload cluster's
-	// agents, so that no other one is started.
+	// WaitingForLeaseReason means that an agent holds the lease
+	// `cattle-fleet-system/fleet-agent` in the workload cluster. One on the management
+	// cluster is started once that is over.
 	WaitingForLeaseReason = "WaitingForLease"
 
-	// HostedObjectForeignReason means that the manager's namespace has an object of the
-	// name of one of a hosted agent's that is not ours.
+	// HostedObjectForeignReason means that the manager's namespace has an object of the name
+	// of one of this agent's that is not ours. The message names it.
 	HostedObjectForeignReason = "HostedObjectForeign"
 
 	// ManagementClusterUnresolvedReason means that the host of the management cluster's
-	// address has no address as the manager sees it, so that a hosted agent could not be
-	// let through to it.
+	// address has no address within the management cluster, where the agent is to run.
 	ManagementClusterUnresolvedReason = "ManagementClusterUnresolved"
 
-	// AgentPodRejectedReason means that the workload cluster took the agent's Deployment
-	// and refuses its pod.
+	// AgentPodRejectedReason means that the workload cluster, or the management cluster
+	// where the agent runs there, took the agent's Deployment and refuses its pod.
 	AgentPodRejectedReason = "AgentPodRejected"
 
 	// AgentUnschedulableReason means that no node takes the agent's pod.
 	AgentUnschedulableReason = "AgentUnschedulable"
 
-	// AgentImagePullFailedReason means that a node cannot pull the agent's image.
+	// AgentImagePullFailedReason means that a node cannot pull the agent's image, which the
+	// message names.
 	AgentImagePullFailedReason = "AgentImagePullFailed"
 
 	// AgentStartFailedReason means that a node cannot start the agent's container.
 	AgentStartFailedReason = "AgentStartFailed"
 
-	// AgentCrashLoopingReason means that the agent ends again and again.
+	// AgentCrashLoopingReason means that the agent ends again and again. The message says if
+	// it runs out of memory.
 	AgentCrashLoopingReason = "AgentCrashLooping"
 
-	// AgentNotAvailableReason means that the agent's pod is not available, and that
-	// nothing says why.
+	// AgentNotAvailableReason means that the agent's pod is not available, and nothing says
+	// why.
 	AgentNotAvailableReason = "AgentNotAvailable"
 )
 
@@ -295,18 +307,18 @@ const (
 	// CredentialsIssuedReason means that the agent holds a valid token.
 	CredentialsIssuedReason = "CredentialsIssued"
 
-	// WaitingForAgentReason means that AgentDeployed comes first.
+	// WaitingForAgentReason means that `AgentDeployed` comes first. `AgentConnected` has
+	// this reason too.
 	WaitingForAgentReason = "WaitingForAgent"
 
 	// CredentialsExpiredReason means that the agent's token has expired.
 	CredentialsExpiredReason = "CredentialsExpired"
 
-	// TokenRequestFailedReason means that the management cluster did not issue a
-	// token.
+	// TokenRequestFailedReason means that the management cluster did not issue a token.
 	TokenRequestFailedReason = "TokenRequestFailed"
 
-	// TokenRejectedReason means that the management cluster does not accept a token
-	// that it has just issued. It was not given to the agent.
+	// TokenRejectedReason means that the management cluster does not accept a token that it
+	// has just issued. The agent was not given it.
 	TokenRejectedReason = "TokenRejected"
 )
 
@@ -315,40 +327,39 @@ const (
 	// AgentConnectedReason means that the heartbeat arrives.
 	AgentConnectedReason = "AgentConnected"
 
-	// WaitingForHeartbeatReason means that the agent was deployed a short while
-	// ago and has not reported yet.
+	// WaitingForHeartbeatReason means that the agent was deployed a short while ago and has
+	// not reported yet.
 	WaitingForHeartbeatReason = "WaitingForHeartbeat"
 
-	// AgentSilentReason means that the agent has not reported for longer than
-	// three check-in intervals.
+	// AgentSilentReason means that the agent has not reported for three check-in intervals.
 	AgentSilentReason = "AgentSilent"
 )
 
 // Reasons of the AgentUpToDate condition. It has WaitingForAgent and WaitingForHeartbeat
 // too.
 const (
-	// AgentUpToDateReason means that the agent runs what spec.agent says.
+	// AgentUpToDateReason means that the agent runs what `spec.agent` says.
 	AgentUpToDateReason = "AgentUpToDate"
 
-	// AgentUpdatingReason means that a change is being put in place, or that the agent has
-	// not checked in since.
+	// AgentUpdatingReason means that a change is being put in place, or the agent has not
+	// checked in since.
 	AgentUpdatingReason = "Updating"
 
-	// AgentUpdateFailedReason means that the agent did not come up with a change: the
-	// other conditions say why, or it has not checked in for ten minutes.
+	// AgentUpdateFailedReason means that the agent did not come up with a change.
 	AgentUpdateFailedReason = "UpdateFailed"
 )
 
 // Reasons of the BundlesReady condition.
 const (
-	// BundlesReadyReason means that Fleet calls the cluster ready.
+	// BundlesReadyReason means that Fleet calls the cluster ready. With no bundles it is.
 	BundlesReadyReason = "BundlesReady"
 
 	// BundlesNotReadyReason means that Fleet does not.
 	BundlesNotReadyReason = "BundlesNotReady"
 )
 
-// Reasons of the Targeted condition. It has WaitingForFleetCluster too.
+// Reasons of the Targeted condition. It has WaitingForFleetCluster too, and InternalError
+// where the API server refuses what is to be written.
 const (
 	// TargetedReason means that the Fleet Cluster has all that the policy asks for.
 	TargetedReason = "Targeted"
@@ -357,53 +368,63 @@ const (
 	// another namespace or under another name now. It stays where it is.
 	FleetClusterImmutableReason = "FleetClusterImmutable"
 
-	// ClassNamespaceNotListedReason means that the Cluster uses a ClusterClass of another
-	// namespace, and that the policy does not list that.
+	// ClassNamespaceNotListedReason means that the Cluster uses a ClusterClass of a namespace
+	// that the policy does not list in `classNamespaces`. There is no group for it, and its
+	// labels are not put on the Fleet Cluster; those that are there stay.
 	ClassNamespaceNotListedReason = "ClassNamespaceNotListed"
 
-	// ClassGroupForeignReason means that a ClusterGroup or a BundleNamespaceMapping of the
-	// name that the ClusterClass calls for is there, selects something else and is not
-	// ours. It is left as it is.
+	// ClassGroupForeignReason means that a ClusterGroup or BundleNamespaceMapping of the name
+	// that the ClusterClass calls for is not capi-fleet's and selects something else, or in a
+	// workspace has labels that bundles select it by. The Fleet Cluster stays in the group
+	// that it is in. It is also an Event on the Cluster.
 	ClassGroupForeignReason = "ClassGroupForeign"
 
-	// ValuesIncompleteReason means that the Cluster does not have some of the values, or
-	// has there what is no string, number or boolean. The others are in place.
+	// ValuesIncompleteReason means that the message names values that the Cluster does not
+	// have, or that are a list, an object or too long. The others are in place.
 	ValuesIncompleteReason = "ValuesIncomplete"
 
-	// AnnotationsTooLargeReason means that the annotations which are to be copied are too
-	// large together. Some are in place.
+	// LabelsTooLargeReason means that the labels that the policy includes are more than 64
+	// KiB together. None is copied; those that were copied before stay as they are. As an
+	// Event on the Cluster it means the labels of its ClusterClass.
+	LabelsTooLargeReason = "LabelsTooLarge"
+
+	// AnnotationsTooLargeReason means that the annotations that the policy includes are more
+	// than 128 KiB together. Some are left out.
 	AnnotationsTooLargeReason = "AnnotationsTooLarge"
 )
 
 // Reasons of the Selected condition.
 const (
-	// SelectedReason means that the policy in spec.selectedBy selects the Cluster.
+	// SelectedReason means that the policy in `spec.selectedBy` selects the Cluster.
 	SelectedReason = "Selected"
 
-	// OptedOutReason means that the label says "false".
+	// OptedOutReason means that the label says `"false"`: on the Namespace, where the
+	// registration stays, or on the Cluster, which is then leaving.
 	OptedOutReason = "OptedOut"
 
-	// LabelInvalidReason means that the label has a value other than "true" and
-	// "false".
+	// LabelInvalidReason means that the label is neither `"true"` nor `"false"`.
 	LabelInvalidReason = "LabelInvalid"
 
-	// LabelRemovedReason means that neither the Cluster nor its Namespace carries
-	// the label any more.
+	// LabelRemovedReason means that the label is gone from the Cluster and its Namespace. If
+	// it was the Cluster's own, it is leaving.
 	LabelRemovedReason = "LabelRemoved"
 
-	// PolicyDeletedReason means that the policy which selected the Cluster is gone.
+	// PolicyDeletedReason means that the policy that selected the Cluster is gone, and no
+	// other selects it.
 	PolicyDeletedReason = "PolicyDeleted"
 
-	// PolicyMismatchReason means that the policy which selected the Cluster no
-	// longer does, nor does another.
+	// PolicyMismatchReason means that the policy that selected the Cluster no longer does,
+	// and no other does.
 	PolicyMismatchReason = "PolicyMismatch"
 
-	// TargetingDiffersReason means that what selected the Cluster was lost, and that
-	// another policy which selects it has other settings of what is on the Fleet Cluster.
-	// Nothing changes until they are the same.
+	// TargetingDiffersReason means that what selected the Cluster was lost: its policy, a
+	// selector that can be read, or a label of its Namespace. Another policy selects it too,
+	// but has other settings under `spec.fleetCluster`, with which Fleet could uninstall
+	// workloads. Nothing changes.
 	TargetingDiffersReason = "TargetingDiffers"
 
-	// PolicyInvalidReason means that the policy's selector cannot be read.
+	// PolicyInvalidReason means that a selector of the policy cannot be read. The policy's
+	// `Ready` has this reason too.
 	PolicyInvalidReason = "PolicyInvalid"
 )
 
@@ -415,8 +436,7 @@ const (
 	// PausedReason means that the Cluster or the registration is paused.
 	PausedReason = "Paused"
 
-	// MovingReason means that clusterctl is about to delete this copy of the
-	// object as part of a move.
+	// MovingReason means that `clusterctl move` is about to delete this copy of the object.
 	MovingReason = "Moving"
 )
 
@@ -425,36 +445,41 @@ const (
 	// NotDeletingReason means that the registration is not being taken away.
 	NotDeletingReason = "NotDeleting"
 
-	// WaitingForFleetReason means that Fleet is taking away the cluster namespace.
+	// WaitingForFleetReason means that Fleet is taking the cluster namespace away, or our
+	// objects could not be deleted yet.
 	WaitingForFleetReason = "WaitingForFleet"
 
-	// StoppingAgentReason means that the agent is being stopped before anything that it
-	// could take as a reason to uninstall workloads.
+	// StoppingAgentReason means that the Cluster opted out. The agent is being stopped first,
+	// so that it uninstalls nothing. Or the pod of an agent on the management cluster has not
+	// ended yet, which is what the message says then.
 	StoppingAgentReason = "StoppingAgent"
 
-	// UninstallingWorkloadsReason means that the agent is uninstalling what it deployed.
+	// UninstallingWorkloadsReason means that the Cluster opted out with `Uninstall`. The
+	// agent is uninstalling what it deployed.
 	UninstallingWorkloadsReason = "UninstallingWorkloads"
 )
 
-// InternalErrorReason means an error that says nothing to a user. Look into the
-// manager's log. Every condition can have it.
-const InternalErrorReason = "InternalError"
+// Reasons that every condition can have.
+const (
+	// InternalErrorReason means an error that says nothing to a user.
+	InternalErrorReason = "InternalError"
+)
 
 // Reasons of the Ready condition of a FleetRegistrationPolicy. It has Ready,
 // ManagementClusterUnknown, AgentImageUnknown, PolicyInvalid and InternalError
 // as well.
 const (
-	// CAUnavailableReason means that the ConfigMap or Secret which the policy names
-	// is not there, has no such key or holds no certificate.
+	// CAUnavailableReason means that the CA's ConfigMap or Secret is not there, lacks the
+	// key, or holds no usable certificate.
 	CAUnavailableReason = "CAUnavailable"
 
-	// ServerInvalidReason means that the address of the management cluster is not
-	// an https URL without user, query and fragment.
+	// ServerInvalidReason means that the address of the management cluster is not an `https`
+	// URL without user, query and fragment.
 	ServerInvalidReason = "ServerInvalid"
 )
 
-// RolledOutCondition of a FleetRegistrationPolicy says whether all agents that can be
-// reached run what the policy makes agents from now. It is missing before that is known.
+// RolledOutCondition says, on a FleetRegistrationPolicy, whether all agents that can be
+// reached run what the policy makes them from now. It is missing before that is known.
 const RolledOutCondition = "RolledOut"
 
 // Reasons of the RolledOut condition.
@@ -466,10 +491,11 @@ const (
 	// RollingOutReason means that agents are being changed.
 	RollingOutReason = "RollingOut"
 
-	// RolloutPausedReason means that agents wait because spec.rollout.paused is set.
+	// RolloutPausedReason means that agents wait because `spec.rollout.paused` is set.
 	RolloutPausedReason = "RolloutPaused"
 
 	// RolloutStalledReason means that agents have failed: as many as may change at once, or
-	// all that are left. Those that wait keep what they have.
+	// all that are left. The message names up to three and why. Those that wait keep what
+	// they have.
 	RolloutStalledReason = "RolloutStalled"
 )

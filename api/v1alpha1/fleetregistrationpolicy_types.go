@@ -92,7 +92,7 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="maxUnavailable must be a number from 1, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// paused keeps agents that report from being changed. Agents that are changing
+	// paused gives no more turns, so that no agent is changed. Agents that are changing
 	// already go on.
 	// +optional
 	Paused bool `json:"paused,omitempty"` //nolint:kubeapilinter // A Deployment has it so.

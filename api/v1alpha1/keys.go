@@ -19,41 +19,22 @@ package v1alpha1
 // KeyPrefix begins every label, annotation and finalizer of capi-fleet.
 const KeyPrefix = "fleet.addons.cluster.x-k8s.io/"
 
+// Keys for people to set.
 const (
 	// RegisterLabel on a Cluster or on its Namespace says whether the Cluster
 	// joins Fleet: "true" or "false". The Cluster's own label decides where it
 	// is present, else the Namespace's. Any other value counts as not selected.
 	RegisterLabel = KeyPrefix + "register"
 
-	// RegistrationIDAnnotation on the Fleet Cluster and on the Secret in the
-	// workload cluster repeats spec.registrationID: equal means ours.
-	RegistrationIDAnnotation = KeyPrefix + "registration-id"
-
-	// ClusterUIDAnnotation on the Fleet Cluster is the UID of the Cluster that
-	// it stands for.
-	ClusterUIDAnnotation = KeyPrefix + "cluster-uid"
-
-	// NamespaceUIDAnnotation on the Secret in the workload cluster is the UID of
-	// the cluster namespace that the agent was last pointed at.
-	NamespaceUIDAnnotation = KeyPrefix + "namespace-uid"
-
-	// RevisionAnnotation on the agent's Deployment names the revision of the
-	// manifests that it was made from, equal to status.agent.revision.
-	RevisionAnnotation = KeyPrefix + "revision"
-
-	// HostedForAnnotation on the objects of an agent that runs on the management cluster
-	// is the namespace and name, with a slash between, of its FleetRegistration.
-	HostedForAnnotation = KeyPrefix + "hosted-for"
+	// RotateAnnotation on a FleetRegistration renews the agent's credential when its
+	// value changes, whatever the value is. It is heeded once a minute at most.
+	RotateAnnotation = KeyPrefix + "rotate"
 
 	// StartWithoutBundlesAnnotation on a FleetRegistration, set to the UID of the
 	// cluster namespace in status.namespaceUID, starts the agent although
 	// releases in the workload cluster have no BundleDeployment there yet. Fleet's
 	// agent uninstalls such releases.
 	StartWithoutBundlesAnnotation = KeyPrefix + "start-without-bundles"
-
-	// RotateAnnotation on a FleetRegistration renews the agent's credential when its
-	// value changes, whatever the value is. It is heeded once a minute at most.
-	RotateAnnotation = KeyPrefix + "rotate"
 
 	// TakeOverAnnotation on a FleetRegistration, set to the UID of the cluster namespace
 	// in status.namespaceUID, lets it take over an agent of another registration: one
@@ -62,6 +43,31 @@ const (
 	// (AlreadyRegistered). It never lets releases be uninstalled, and is taken off once it
 	// was used.
 	TakeOverAnnotation = KeyPrefix + "take-over"
+)
+
+// Keys that capi-fleet sets.
+const (
+	// RegistrationIDAnnotation on everything that a registration makes repeats
+	// spec.registrationID: equal means the registration's own. Of the objects in the
+	// workload cluster the Namespace cattle-fleet-system and its ServiceAccount default do
+	// not have it.
+	RegistrationIDAnnotation = KeyPrefix + "registration-id"
+
+	// ClusterUIDAnnotation on the Fleet Cluster is the UID of the Cluster that
+	// it stands for.
+	ClusterUIDAnnotation = KeyPrefix + "cluster-uid"
+
+	// NamespaceUIDAnnotation on the Secret fleet-agent in the workload cluster is the UID
+	// of the cluster namespace that the agent was last pointed at.
+	NamespaceUIDAnnotation = KeyPrefix + "namespace-uid"
+
+	// RevisionAnnotation on the agent's Deployment names the revision of the
+	// manifests that it was made from, equal to status.agent.revision.
+	RevisionAnnotation = KeyPrefix + "revision"
+
+	// HostedForAnnotation on the objects and pods of an agent that runs on the management
+	// cluster is the namespace and name, with a slash between, of its FleetRegistration.
+	HostedForAnnotation = KeyPrefix + "hosted-for"
 
 	// OrphanLabel is "true" on a Fleet Cluster of ours whose FleetRegistration is gone,
 	// and on its cluster namespace.
@@ -71,12 +77,13 @@ const (
 	// its agent's service account was deleted.
 	AccessEndedAnnotation = KeyPrefix + "access-ended"
 
-	// HandedOverLabel is "true" on a Fleet Cluster that was handed back to Fleet.
+	// HandedOverLabel on a Fleet Cluster is "true" once `clusterctl fleet handback --mode
+	// fleet` gave it to Fleet.
 	HandedOverLabel = KeyPrefix + "handed-over"
 
 	// AdoptingAnnotation on a Fleet Cluster says that it was taken over from Fleet's own
-	// registration, which may still be at work on it. On its Namespace it says when that was
-	// last touched, so that Fleet looks again.
+	// registration, which may still be at work on it. On its Namespace it says for whom and
+	// when that was last touched, so that Fleet looks again; there it may be removed.
 	AdoptingAnnotation = KeyPrefix + "adopting"
 
 	// PropagatedAnnotation on a Fleet Cluster, and on the ClusterGroups and

@@ -91,7 +91,7 @@ type TargetingSettings struct {
 	// namespaces that use a ClusterClass of theirs. For each such pair of namespaces a
 	// BundleNamespaceMapping is made, which opens the namespace of the Fleet Clusters to
 	// all bundles of the other one. A ClusterClass in any other namespace than the
-	// Cluster's own has no effect.
+	// Cluster's own has no effect: its labels are not put on a Fleet Cluster, either.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -24,9 +24,11 @@ limitations under the License.
 package class
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,13 +68,15 @@ const (
 //+kubebuilder:rbac:groups=fleet.addons.cluster.x-k8s.io,resources=fleetregistrations,verbs=list;watch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=clusters,verbs=list;watch
 //+kubebuilder:rbac:groups=fleet.cattle.io,resources=clustergroups;bundlenamespacemappings,verbs=list;watch;create;patch;delete
+//+kubebuilder:rbac:groups=fleet.cattle.io,resources=bundledeployments,verbs=list
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles ClusterClasses in use.
 type Reconciler struct {
 	// Client reads from the cache.
 	Client client.Reader
-	// APIReader reads without a cache: the Fleet Clusters that may still need a group.
+	// APIReader reads without a cache: the Fleet Clusters that may still need a group, and
+	// what is deployed to them.
 	APIReader client.Reader
 	// Upstream writes to the management cluster.
 	Upstream *upstream.Writer
@@ -103,7 +107,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		Watches(&fleetv1.FleetRegistration{}, enqueue(r.ofRegistration), builder.WithPredicates(newNeed())).
 		Watches(&clusterv1.Cluster{}, enqueue(r.ofCluster), builder.WithPredicates(newNeed())).
 		WatchesMetadata(&clusterv1.ClusterClass{}, enqueue(r.ofClass), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&fleet.Cluster{}, enqueue(ofFleetCluster), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&fleet.Cluster{}, enqueue(r.ofFleetCluster), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&fleet.ClusterGroup{}, enqueue(ofGroup)).
 		Watches(&fleet.BundleNamespaceMapping{}, enqueue(ofMapping)).
 		Complete(r); err != nil {
@@ -175,20 +179,30 @@ func (r *Reconciler) ofClass(ctx context.Context, obj client.Object) []use {
 	return uses
 }
 
-func ofFleetCluster(_ context.Context, obj client.Object) []use {
+// ofFleetCluster returns the class of a Fleet Cluster, and what lets bundles of other
+// namespaces reach it: it may have been the last one that any reached.
+func (r *Reconciler) ofFleetCluster(ctx context.Context, obj client.Object) []use {
+	var uses []use
 	if id := targeting.LabelledClass(obj.GetLabels()); id != "" {
-		return []use{{obj.GetNamespace(), id}}
+		uses = append(uses, use{obj.GetNamespace(), id})
 	}
-	return nil
+	mappings := &fleet.BundleNamespaceMappingList{}
+	if err := r.Client.List(ctx, mappings, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the BundleNamespaceMappings of a namespace")
+		return uses
+	}
+	for i := range mappings.Items {
+		if mapping := &mappings.Items[i]; mapping.Name == obj.GetNamespace() && upstream.OurClassObject(mapping) {
+			uses = append(uses, ofMapping(ctx, mapping)...)
+		}
+	}
+	return uses
 }
 
 // ofGroup goes by what the group says that it is for, and not by its labels, which others
 // may have taken off.
 func ofGroup(_ context.Context, obj client.Object) []use {
-	id := targeting.LabelledClass(obj.GetLabels())
-	if record, ok := targeting.ReadRecord(obj.GetAnnotations()); ok && record.Class != "" {
-		id = record.Class
-	}
+	id := cmp.Or(upstream.GroupClass(obj.(*fleet.ClusterGroup)), targeting.LabelledClass(obj.GetLabels()))
 	if id == "" {
 		return nil
 	}
@@ -250,6 +264,7 @@ func (r *Reconciler) needOf(ctx context.Context, u use) (need, error) {
 		if class == nil {
 			continue
 		}
+		class.Shared = class.Shared || n.class != nil && n.class.Shared
 		n.class = class
 		if r.mayWriteFor(cluster, reg) {
 			n.by = append(n.by, cluster)
@@ -308,8 +323,7 @@ func (r *Reconciler) removeGroups(ctx context.Context, u use) error {
 	}
 	for i := range groups.Items {
 		group := &groups.Items[i]
-		record, ours := targeting.ReadRecord(group.Annotations)
-		if !ours || record.Class != u.class || !group.DeletionTimestamp.IsZero() {
+		if upstream.GroupClass(group) != u.class || !upstream.MayDelete(group) {
 			continue
 		}
 		namespace, name := targeting.SplitClass(u.class)
@@ -325,7 +339,7 @@ func (r *Reconciler) removeGroups(ctx context.Context, u use) error {
 }
 
 // removeMapping deletes what lets the bundles of a class's namespace reach another one,
-// unless a Fleet Cluster there is of any class of that namespace.
+// unless a Fleet Cluster there is of any class of that namespace, or has one of them.
 func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 	namespace, _ := targeting.SplitClass(u.class)
 	mapping := &fleet.BundleNamespaceMapping{}
@@ -333,7 +347,7 @@ func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 	if err := r.Client.Get(ctx, key, mapping); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !upstream.OurClassObject(mapping) || !mapping.DeletionTimestamp.IsZero() {
+	if !upstream.MayDelete(mapping) {
 		return nil
 	}
 	n, err := r.needOf(ctx, use{u.namespace, anyOf(namespace)})
@@ -344,6 +358,10 @@ func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 	if err != nil || used {
 		return err
 	}
+	reached, err := r.reached(ctx, u.namespace, namespace)
+	if err != nil || reached {
+		return err
+	}
 	return r.Upstream.DeleteClassObject(ctx, mapping)
 }
 
@@ -351,10 +369,34 @@ func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 // being deleted, or not ours any more. It asks the API server: what follows can uninstall
 // workloads.
 func (r *Reconciler) inUse(ctx context.Context, namespace string, labels client.MatchingLabels) (bool, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(fleet.GroupVersion.WithKind("ClusterList"))
-	if err := r.APIReader.List(ctx, list, client.InNamespace(namespace), labels, client.Limit(1)); err != nil {
-		return false, fmt.Errorf("listing the Fleet Clusters of a ClusterClass in namespace %s: %w", namespace, err)
+	clusters, err := r.list(ctx, "Cluster", client.InNamespace(namespace), labels, client.Limit(1))
+	return len(clusters) > 0, err
+}
+
+// reached tells whether a Fleet Cluster of a namespace has a bundle of another one. It may
+// be of no class: a mapping lets bundles reach any of the namespace.
+func (r *Reconciler) reached(ctx context.Context, namespace, bundles string) (bool, error) {
+	deployments, err := r.list(ctx, "BundleDeployment",
+		client.MatchingLabels{fleet.BundleNamespaceLabel: bundles, fleet.ClusterNamespaceLabel: namespace})
+	if err != nil || len(deployments) == 0 {
+		return false, err
 	}
-	return len(list.Items) > 0, nil
+	clusters, err := r.list(ctx, "Cluster", client.InNamespace(namespace))
+	for i := range clusters {
+		// Those of a Fleet Cluster that is gone go after it.
+		if slices.ContainsFunc(deployments, func(d metav1.PartialObjectMetadata) bool { return d.Labels[fleet.ClusterLabel] == clusters[i].Name }) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// list asks the API server for the metadata of Fleet's objects.
+func (r *Reconciler) list(ctx context.Context, kind string, opts ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(fleet.GroupVersion.WithKind(kind + "List"))
+	if err := r.APIReader.List(ctx, list, opts...); err != nil {
+		return nil, fmt.Errorf("listing Fleet's %ss: %w", kind, err)
+	}
+	return list.Items, nil
 }

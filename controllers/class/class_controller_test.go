@@ -205,6 +205,21 @@ func TestNothingIsMadeWhereNobodyMayNeedIt(t *testing.T) {
 	}
 }
 
+func TestAGroupOfClustersOfSeveralNamespacesHasNoLabelsOfItsClass(t *testing.T) {
+	for _, tenant := range []string{"a-tenant", "z-tenant"} { // Before and after the other one in the list.
+		g := NewWithT(t)
+		e := newEnv(t, append(joined("theirs", func(c *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			c.Namespace, r.Namespace = tenant, tenant
+		}), append(joined("m"), &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{
+			Namespace: classes, Name: "edge", Labels: map[string]string{"tier": "core"},
+		}})...)...)
+		e.reconcile(t, inClasses)
+		group := &fleet.ClusterGroup{}
+		g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKey{Namespace: team, Name: "edge.classes"}, group)).To(Succeed())
+		g.Expect(group.Labels).To(Equal(targeting.Class{ClassNamespace: classes, Name: "edge"}.Labels()))
+	}
+}
+
 func TestAManagerWithAWatchFilterLeavesTheGroupsOfOthersToThem(t *testing.T) {
 	g := NewWithT(t)
 	e := newEnv(t, joined("a")...)
@@ -245,6 +260,47 @@ func TestAMappingIsForAllClassesOfItsNamespace(t *testing.T) {
 	g.Expect(e.writes).To(Equal([]string{"create *fleet.BundleNamespaceMapping classes/team-a"}))
 }
 
+// A mapping is not only for clusters of a class.
+func TestAMappingStaysAsLongAsABundleReachesAnyClusterThroughIt(t *testing.T) {
+	deployed := func(bundleNamespace, clusterNamespace, cluster string) *fleet.BundleDeployment {
+		return &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster-" + cluster, Name: "shop", Labels: map[string]string{
+			fleet.BundleNamespaceLabel: bundleNamespace, fleet.ClusterNamespaceLabel: clusterNamespace, fleet.ClusterLabel: cluster,
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		deployment *fleet.BundleDeployment
+		stays      bool
+	}{
+		"a bundle of its namespace":                   {deployed(classes, team, "plain"), true},
+		"one of another namespace":                    {deployed(team, team, "plain"), false},
+		"one on a cluster of another namespace":       {deployed(classes, "team-b", "plain"), false},
+		"one that goes with the cluster that is gone": {deployed(classes, team, "a"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			a := joined("a")
+			plain := &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "plain"}}
+			e := newEnv(t, append(a, plain, tc.deployment)...)
+			e.reconcile(t, inClasses)
+			e.remove(t, a...)
+			e.reconcile(t, inClasses)
+			mapping := "delete *fleet.BundleNamespaceMapping classes/team-a"
+			if !tc.stays {
+				g.Expect(e.writes).To(ContainElement(mapping))
+				return
+			}
+			g.Expect(e.writes).To(Equal([]string{"delete *fleet.ClusterGroup team-a/edge.classes"}))
+
+			// The last one that goes takes it along, though it has no class.
+			e.remove(t, plain)
+			uses := e.ofFleetCluster(t.Context(), plain)
+			g.Expect(uses).To(HaveLen(1))
+			e.reconcile(t, uses[0])
+			g.Expect(e.writes).To(Equal([]string{mapping}))
+		})
+	}
+}
+
 func TestObjectsOfOthersAreNeverDeletedAndReportedOnce(t *testing.T) {
 	g := NewWithT(t)
 	foreign := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "edge.classes", Labels: targeting.Class{ClassNamespace: classes, Name: "edge"}.Labels()}}
@@ -261,6 +317,51 @@ func TestObjectsOfOthersAreNeverDeletedAndReportedOnce(t *testing.T) {
 	g.Expect(e.writes).To(BeEmpty())
 }
 
+// Who can write to an object but not delete it must not have us do that.
+func TestARecordThatSomebodyWroteMakesNoObjectOurs(t *testing.T) {
+	selecting := func(class targeting.Class) fleet.ClusterGroupSpec {
+		return fleet.ClusterGroupSpec{Selector: &metav1.LabelSelector{MatchLabels: class.Labels()}}
+	}
+	edgeClass := targeting.Class{ClassNamespace: classes, Name: "edge"}
+	for name, tc := range map[string]struct {
+		group, class string
+		spec         fleet.ClusterGroupSpec
+	}{
+		"a group of another name":            {"prod", classes + "/edge", selecting(edgeClass)},
+		"a group that selects something":     {"edge.classes", classes + "/edge", fleet.ClusterGroupSpec{Selector: &metav1.LabelSelector{}}},
+		"a class that is none":               {"prod", "/", fleet.ClusterGroupSpec{}},
+		"a class in no namespace":            {"edge", "edge", fleet.ClusterGroupSpec{}},
+		"a class in what is no namespace":    {"a.b.c", "b.c/a", selecting(targeting.Class{ClassNamespace: "b.c", Name: "a"})},
+		"a class that is no value of labels": {"edge.classes", classes + "/no value", fleet.ClusterGroupSpec{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			group := &fleet.ClusterGroup{
+				ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: tc.group,
+					Annotations: map[string]string{fleetv1.PropagatedAnnotation: targeting.Record{Class: tc.class}.String()}},
+				Spec: tc.spec,
+			}
+			e := newEnv(t, group)
+			for _, u := range append(ofGroup(t.Context(), group), inClasses, use{team, tc.class}) {
+				e.reconcile(t, u)
+				g.Expect(e.writes).To(BeEmpty())
+			}
+			if tc.group != "edge.classes" || tc.class != inClasses.class {
+				g.Expect(ofGroup(t.Context(), group)).To(BeEmpty(), "nothing to do, again and again")
+			}
+		})
+	}
+	t.Run("a mapping of other bundles", func(t *testing.T) {
+		mapping := &fleet.BundleNamespaceMapping{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: classes, Name: team, Annotations: map[string]string{fleetv1.PropagatedAnnotation: "{}"}},
+			BundleSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"some": "bundles"}},
+		}
+		e := newEnv(t, mapping)
+		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
+		NewWithT(t).Expect(e.writes).To(BeEmpty())
+	})
+}
+
 func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {
 	g := NewWithT(t)
 	long := strings.Repeat("c", 100)
@@ -269,7 +370,7 @@ func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {
 		f.Labels = targeting.Class{ClassNamespace: classes, Name: long}.Labels()
 	})
 	e := newEnv(t, a...)
-	u := ofFleetCluster(t.Context(), a[2])[0]
+	u := e.ofFleetCluster(t.Context(), a[2])[0]
 	e.reconcile(t, u)
 	g.Expect(e.writes).To(ContainElement("create *fleet.ClusterGroup team-a/" + long + ".classes"))
 	e.remove(t, a...)
@@ -289,11 +390,11 @@ func TestEveryObjectLeadsToTheClassesThatItConcerns(t *testing.T) {
 	for name, got := range map[string][]use{
 		"Cluster":              e.ofCluster(t.Context(), a[0]),
 		"registration":         e.ofRegistration(t.Context(), a[1]),
-		"Fleet Cluster":        ofFleetCluster(t.Context(), a[2]),
 		"ClusterClass":         e.ofClass(t.Context(), class),
 		"group without labels": ofGroup(t.Context(), group),
 	} {
 		g.Expect(got).To(Equal([]use{inClasses}), name)
 	}
-	g.Expect(ofFleetCluster(t.Context(), &fleet.Cluster{})).To(BeEmpty())
+	g.Expect(e.ofFleetCluster(t.Context(), a[2])).To(Equal([]use{inClasses, {team, classes + "/"}}), "and to the mapping")
+	g.Expect(e.ofFleetCluster(t.Context(), &fleet.Cluster{})).To(BeEmpty())
 }

@@ -77,6 +77,12 @@ type attempt struct {
 	// leavingSince is when the registration was first seen to be taken away; zero while
 	// it is not, or is paused.
 	leavingSince time.Time
+	// lease is the version of a lease that is in the way, and leaseSince is when it was first
+	// seen to have it.
+	lease      string
+	leaseSince time.Time
+	// disowned is the cluster namespace for which agents of others lost their rights.
+	disowned types.UID
 }
 
 func (a *attempts) get(key types.NamespacedName) *attempt {
@@ -121,6 +127,14 @@ func (a *attempt) leavingFor(now time.Time) time.Duration {
 		a.leavingSince = now
 	}
 	return now.Sub(a.leavingSince)
+}
+
+// leaseSame returns how long a lease that is in the way has been seen at that version.
+func (a *attempt) leaseSame(version string, now time.Time) time.Duration {
+	if version != a.lease {
+		a.lease, a.leaseSince = version, now
+	}
+	return now.Sub(a.leaseSince)
 }
 
 // wait returns how long the next try has to wait; zero means that it is due. A

@@ -221,7 +221,9 @@ var errNotYet = errors.New("not yet")
 func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why decide.PushReason) error {
 	first := s.registration.Status.Agent.Revision == ""
 	if why == decide.HealthDue && s.registration.Spec.Agent.Hosted() {
-		return r.checkHostedHealth(ctx, s)
+		err := r.checkHostedHealth(ctx, s)
+		r.refused(ctx, s, err)
+		return err
 	}
 	workload, err := r.reach(ctx, s, first)
 	if err != nil {
@@ -276,23 +278,32 @@ func (r *Reconciler) visit(ctx context.Context, s *scope, input agent.Input, why
 
 // failed turns the error of a push into findings.
 func (r *Reconciler) failed(ctx context.Context, s *scope, workload *remote.Client, first bool, err error) {
+	if r.refused(ctx, s, err) {
+		s.workloadReachable = reachable(workload)
+		return
+	}
+	s.workloadReachable = unreachable(s, first, err)
+}
+
+// refused turns an error into a finding that says nothing of the way to the workload
+// cluster, and tells whether it is one.
+func (r *Reconciler) refused(ctx context.Context, s *scope, err error) bool {
 	var refused *refusal
 	var management managementError
 	switch {
 	case errors.As(err, &refused):
-		s.workloadReachable = reachable(workload)
 		s.agentDeployed = &finding{reason: refused.reason, message: refused.message}
 		metrics.PushFailed(refused.reason)
 	case errors.As(err, &management):
 		ctrl.LoggerFrom(ctx).Error(management, "Failed to talk to the management cluster during a push")
-		s.workloadReachable = reachable(workload)
 		if s.credentialsValid == nil {
 			s.agentDeployed = internalError()
 		}
 		metrics.PushFailed(fleetv1.InternalErrorReason)
 	default:
-		s.workloadReachable = unreachable(s, first, err)
+		return false
 	}
+	return true
 }
 
 func reachable(workload *remote.Client) *finding {

@@ -133,8 +133,8 @@ func (r *Reconciler) handOver(ctx context.Context, s *scope) error {
 // deleteAll takes everything away, since the Cluster is gone or going.
 func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !hasReason(s.registration, fleetv1.DeletingCondition, fleetv1.WaitingForFleetReason) {
-		if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
-			return ctrl.Result{}, err
+		if done, err := r.removeHosted(ctx, s, stopTimeout); err != nil || !done {
+			return ctrl.Result{RequeueAfter: time.Second}, err
 		}
 		r.tryRemoveAgent(ctx, s)
 	}
@@ -159,8 +159,8 @@ func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream
 	}
 	if !opts.KeepAccount {
 		// An earlier step may have left it to work, and that is over whatever ended it.
-		if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
-			return false, ctrl.Result{}, err
+		if done, err := r.removeHosted(ctx, s, stopTimeout); err != nil || !done {
+			return false, ctrl.Result{RequeueAfter: time.Second}, err
 		}
 	}
 	return true, ctrl.Result{}, nil

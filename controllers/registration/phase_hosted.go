@@ -31,7 +31,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -70,17 +69,9 @@ func (r *Reconciler) hostedMissing(ctx context.Context, s *scope) (bool, error) 
 // pushHosted puts the agent on the management cluster, and what it reads into the workload
 // cluster. It does what push does, of which it is the second half.
 func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.Client, input agent.Input, there presentAgent, systemUID types.UID) (wrote bool, err error) {
-	if err := endInWorkload(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
-		return false, err
-	}
-	there.deployment, err = r.Upstream.HostedDeployment(ctx, s.upstreamInput())
+	hosted, err := r.Upstream.HostedDeployment(ctx, s.upstreamInput())
 	if err != nil {
 		return false, hostedError(err)
-	}
-	if there.deployment == nil || ptr.Deref(there.deployment.Spec.Replicas, 1) == 0 {
-		if err := leaseFree(ctx, workload, s.now); err != nil {
-			return false, err
-		}
 	}
 	hosting := r.hosting(s, workload)
 	destinations, err := r.destinations(ctx, input, hosting)
@@ -91,14 +82,30 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 	if err != nil {
 		return false, err
 	}
-	extent := there.toWrite(r.beforeTurn(s), s.registration)
-	secret := agent.Secret(input, "")
-	if extent == whatIsMissing {
-		secret.Data = there.secret.Data
+	if there.runs() {
+		if err := r.mayHost(ctx, s, workload); err != nil {
+			return false, err
+		}
 	}
-	done, err := write(ctx, workload, input, secret, nil, there, extent)
+	if err := endInWorkload(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
+		return false, err
+	}
+	there.deployment = hosted
+	extent := there.toWrite(r.beforeTurn(s), s.registration)
+	if extent == whatIsMissing {
+		// The pod that runs looks for its tokens where the manager before this one put them.
+		// What is found in the workload cluster may be anything.
+		input.TokenDir = agent.TokenDirOf(there.deployment)
+	}
+	done, err := write(ctx, workload, input, agent.Secret(input, ""), nil, there, extent)
 	if err != nil {
 		return done.any, err
+	}
+	if !there.runs() {
+		// Whoever has an agent elsewhere learns from the Secret that it has to go.
+		if err := leaseFree(ctx, workload, s); err != nil {
+			return done.any, err
+		}
 	}
 	value, credential, err := r.hostedCredential(ctx, s, workload, hosting)
 	if err != nil {
@@ -120,6 +127,20 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 	}
 	done.note = sentences(done.note, missing)
 	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, extent, done)
+}
+
+// mayHost looks for all that could be in the way of an agent on the management cluster,
+// before the one that runs in the workload cluster is stopped for it.
+func (r *Reconciler) mayHost(ctx context.Context, s *scope, workload *remote.Client) error {
+	if err := r.Upstream.MayHost(ctx, s.upstreamInput()); err != nil {
+		return hostedError(err)
+	}
+	_, _, err := r.requestToken(ctx, s, workload)
+	if apierrors.IsNotFound(err) {
+		// The service account is lost, with which the agent there has lost its rights too.
+		return nil
+	}
+	return err
 }
 
 // hostedError turns a refusal of the management cluster's into ours.
@@ -185,18 +206,29 @@ func (r *Reconciler) endHosted(ctx context.Context, s *scope) error {
 	case !stopped:
 		return &refusal{fleetv1.WaitingForAgentToStopReason, "The agent is to run in the workload cluster, and the one on the management cluster has not stopped yet"}
 	}
-	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+	if _, err := r.Upstream.RemoveHosted(ctx, s.upstreamInput(), true); err != nil {
 		return managementError{err}
 	}
 	s.registration.Status.Agent.Placement = ""
 	return nil
 }
 
-// yield stops an agent on the management cluster whose workload cluster another management
-// cluster has taken over. Theirs waits for it.
+// removeHosted takes an agent on the management cluster away with the registration, and
+// tells whether that is done. Its pod may go on for a while, and is bound to what it may
+// connect to until it has ended, or patience has.
+func (r *Reconciler) removeHosted(ctx context.Context, s *scope, patience time.Duration) (done bool, err error) {
+	done, err = r.Upstream.RemoveHosted(ctx, s.upstreamInput(), s.attempt.leavingFor(s.now) >= patience)
+	if err == nil && !done {
+		s.deleting = &finding{true, fleetv1.StoppingAgentReason, "Waiting for the pod of the agent on the management cluster to end"}
+	}
+	return done, err
+}
+
+// yield stops an agent on the management cluster whose workload cluster another
+// registration has taken over. Theirs waits for it.
 func (r *Reconciler) yield(ctx context.Context, s *scope, refused error) error {
 	var why *refusal
-	if !errors.As(refused, &why) || why.reason != fleetv1.MovedAwayReason {
+	if !errors.As(refused, &why) || why.reason != fleetv1.MovedAwayReason && why.reason != fleetv1.ForeignAgentReason {
 		return refused
 	}
 	if was, err := r.wasHosted(ctx, s); err != nil || !was {
@@ -208,19 +240,36 @@ func (r *Reconciler) yield(ctx context.Context, s *scope, refused error) error {
 	return refused
 }
 
+// disown takes the rights from an agent that another management cluster hosts, and that a
+// person lets us take over. It would go on until somebody there looks at the Secret. Its
+// tokens end with the service account, which the next write makes anew.
+func disown(ctx context.Context, workload *remote.Client) error {
+	return remove(ctx, workload, &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name},
+	})
+}
+
 // leaseFree returns a *refusal while an agent holds the lease of the workload cluster's
-// agents: one of another management cluster, from which the Cluster was moved.
-func leaseFree(ctx context.Context, workload *remote.Client, now time.Time) error {
+// agents: one that was just stopped or killed, or one of another management cluster.
+func leaseFree(ctx context.Context, workload *remote.Client, s *scope) error {
 	lease := &coordinationv1.Lease{}
 	found, err := get(ctx, workload, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, lease)
-	if err != nil {
+	if err != nil || !found || agent.LeaseFree(lease, s.attempt.leaseSame(lease.ResourceVersion, s.now)) {
 		return err
 	}
-	if found && !agent.LeaseFree(lease, now) {
-		return &refusal{fleetv1.WaitingForLeaseReason, fmt.Sprintf(
-			"An agent holds the lease %s/%s in the workload cluster; this one is started once that ends", agent.Namespace, agent.Name)}
+	message := fmt.Sprintf("An agent holds the lease %s/%s in the workload cluster; this one is started once that was not renewed for %s",
+		agent.Namespace, agent.Name, agent.LeaseDuration(lease))
+	if !takesOver(s.registration) {
+		return &refusal{fleetv1.WaitingForLeaseReason, sentences(message, "One of another management cluster that does not stop can be made to: "+takeOverHint(s.registration))}
 	}
-	return nil
+	if s.attempt.disowned != s.registration.Status.NamespaceUID {
+		if err := disown(ctx, workload); err != nil {
+			return err
+		}
+		s.attempt.disowned = s.registration.Status.NamespaceUID
+	}
+	return &refusal{fleetv1.WaitingForLeaseReason, message}
 }
 
 // destinations returns what a hosted agent has to reach: the management cluster, by its
@@ -286,7 +335,8 @@ func (r *Reconciler) presentHostedToken(ctx context.Context, s *scope, hosting a
 	claims, ok := token.Read(value)
 	push := r.pushInput(s, "")
 	push.AccountUID = "" // That of the management cluster; the trial knows the other.
-	if !ok || !decide.KeepsToken(push, claims, workloadSubject) || !r.accepted(ctx, hosting.Workload, value) {
+	claims, inTime := claims.Bounded(s.now, r.lifetime(s))
+	if !ok || !inTime || !decide.KeepsToken(push, claims, workloadSubject) || !r.accepted(ctx, hosting.Workload, value) {
 		return "", fleetv1.CredentialStatus{}, nil
 	}
 	return value, keptCredential(s.registration, claims), nil
@@ -310,7 +360,7 @@ func (r *Reconciler) accepted(ctx context.Context, workload agent.WorkloadCluste
 // requestToken asks the workload cluster for a token.
 func (r *Reconciler) requestToken(ctx context.Context, s *scope, workload *remote.Client) (string, fleetv1.CredentialStatus, error) {
 	key := types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}
-	issued, err := workload.RequestToken(ctx, key, r.Tokens.Lifetime(s.registration.Spec.Credentials.Lifetime.Duration))
+	issued, err := workload.RequestToken(ctx, key, r.lifetime(s))
 	if err != nil {
 		return "", fleetv1.CredentialStatus{}, err
 	}
@@ -319,11 +369,22 @@ func (r *Reconciler) requestToken(ctx context.Context, s *scope, workload *remot
 		return "", fleetv1.CredentialStatus{}, &refusal{fleetv1.ObjectRejectedReason,
 			"The workload cluster did not issue a token for its service account " + key.String()}
 	}
+	claims.Issued = s.now
+	claims, inTime := claims.Bounded(s.now, r.lifetime(s))
+	if !inTime {
+		return "", fleetv1.CredentialStatus{}, &refusal{fleetv1.ObjectRejectedReason, fmt.Sprintf(
+			"The workload cluster issued a token for its service account %s that has ended already; compare its clock with that of the management cluster", key)}
+	}
 	return issued.Token, fleetv1.CredentialStatus{
-		IssuedTime:     metav1.NewTime(s.now),
+		IssuedTime:     metav1.NewTime(claims.Issued),
 		ExpirationTime: metav1.NewTime(claims.Expires),
 		Rotation:       rotation(s.registration),
 	}, nil
+}
+
+// lifetime is what the registration's credentials are asked for with.
+func (r *Reconciler) lifetime(s *scope) time.Duration {
+	return r.Tokens.Lifetime(s.registration.Spec.Credentials.Lifetime.Duration)
 }
 
 // agentSite is where an agent's pod is looked at.
@@ -345,16 +406,19 @@ func (r *Reconciler) site(s *scope, workload *remote.Client) agentSite {
 }
 
 // checkHostedHealth looks at an agent on the management cluster that was changed, or was
-// not well. Nobody has to be dialled for that.
+// not well. Nobody has to be dialled for that. It returns a *refusal or a managementError.
 func (r *Reconciler) checkHostedHealth(ctx context.Context, s *scope) error {
 	deployment, err := r.Upstream.HostedDeployment(ctx, s.upstreamInput())
 	if err != nil {
-		return err
+		return hostedError(err)
 	}
 	if deployment == nil {
 		deployment = &appsv1.Deployment{}
 	}
-	return r.judgeHealth(ctx, s, nil, deployment)
+	if err := r.judgeHealth(ctx, s, nil, deployment); err != nil {
+		return managementError{err}
+	}
+	return nil
 }
 
 // stopHosted is what stopAgent does for an agent that runs on the management cluster. That

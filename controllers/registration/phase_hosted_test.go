@@ -17,8 +17,10 @@ limitations under the License.
 package registration
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -36,6 +38,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -76,9 +79,19 @@ func (l *life) setPlacement(t *testing.T, placement fleetv1.AgentPlacement) {
 // issueTokens has the workload cluster issue tokens of the agent's service account.
 func (l *life) issueTokens(t *testing.T) {
 	t.Helper()
+	l.issueTokensThatSay(t, func(_, _ *time.Time) {})
+}
+
+// issueTokensThatSay has it lie about when they begin and end.
+func (l *life) issueTokensThatSay(t *testing.T, lie func(begins, ends *time.Time)) {
+	t.Helper()
 	issued := 0
 	l.workload.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/serviceaccounts/"+agent.Name+"/token") {
+			return false
+		}
+		account := &corev1.ServiceAccount{}
+		if l.client.Get(r.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, account) != nil {
 			return false
 		}
 		request := &authenticationv1.TokenRequest{}
@@ -88,6 +101,7 @@ func (l *life) issueTokens(t *testing.T) {
 		issued++
 		now := l.clock.Now()
 		expires := now.Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second)
+		lie(&now, &expires)
 		claims := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d,"kubernetes.io":{"serviceaccount":{"uid":"down"}}}`, workloadSubject, now.Unix(), expires.Unix())
 		value := fmt.Sprintf("e30.%s.down-%d", base64.RawURLEncoding.EncodeToString([]byte(claims)), issued)
 		l.workload.AllowToken(value, workloadSubject)
@@ -160,7 +174,7 @@ func (l *life) lease(t *testing.T, renewed time.Time) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
 	g.Expect(client.IgnoreNotFound(l.client.Delete(t.Context(), lease))).To(Succeed())
 	lease.Spec = coordinationv1.LeaseSpec{
-		HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(30)), RenewTime: &metav1.MicroTime{Time: renewed},
+		HolderIdentity: new("another-pod"), LeaseDurationSeconds: new(int32(30)), RenewTime: &metav1.MicroTime{Time: renewed},
 	}
 	g.Expect(l.client.Create(t.Context(), lease)).To(Succeed())
 }
@@ -214,6 +228,44 @@ func TestAHostedAgentIsRenewedWithoutANewPod(t *testing.T) {
 	}
 	g.Expect(l.hostedToken(t)).To(Equal("down-3"))
 	g.Expect(l.hosted(t).Spec.Template).To(Equal(template))
+}
+
+// Its owner may want to keep what it was given by a token that is never renewed.
+func TestAWorkloadClusterCannotPutOffTheRenewalOfATokenByALie(t *testing.T) {
+	for name, lie := range map[string]func(begins, ends *time.Time){
+		"it lasts for years":      func(_, ends *time.Time) { *ends = ends.AddDate(100, 0, 0) },
+		"it begins in the future": func(begins, ends *time.Time) { *begins, *ends = begins.AddDate(50, 0, 0), ends.AddDate(50, 0, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newHosted(t)
+			l.issueTokensThatSay(t, lie)
+			l.reconcile(t)
+			credential := l.registration(t).Status.Credential
+			g.Expect(credential.IssuedTime.Time).To(BeTemporally("~", l.clock.Now(), time.Minute))
+			g.Expect(credential.ExpirationTime.Time).To(BeTemporally("~", l.clock.Now().Add(72*time.Hour), 10*time.Minute))
+
+			// A look at the agent does not believe it either.
+			for range 7 {
+				l.pass(6 * time.Hour)
+				l.reconcile(t)
+				l.forget(t)
+				l.reconcile(t)
+			}
+			g.Expect(l.hostedToken(t)).NotTo(Equal("down-1"))
+		})
+	}
+}
+
+func TestATokenThatHasEndedAlreadyIsNotGivenToAHostedAgent(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	l.issueTokensThatSay(t, func(begins, ends *time.Time) { *begins, *ends = begins.AddDate(-1, 0, 0), ends.AddDate(-1, 0, 0) })
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ObjectRejectedReason)
+	deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	g.Expect(deployed.Message).To(ContainSubstring("has ended already"))
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
 
 func TestAHostedAgentsTokenThatTheWorkloadClusterRefusesIsReplaced(t *testing.T) {
@@ -337,6 +389,30 @@ func TestATamperedSecretOfAHostedAgentIsPutRight(t *testing.T) {
 	g.Expect(secret.Data).To(Equal(right))
 }
 
+// Before its turn a pod runs that another version of the manager made, which looks for its
+// tokens in another folder.
+func TestATamperedSecretOfAHostedAgentIsPutRightBeforeItsTurnForThePodThatRuns(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	key := client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}
+	secret, hosted, deployment := &corev1.Secret{}, &corev1.Secret{}, l.hosted(t)
+	g.Expect(l.client.Get(t.Context(), key, secret)).To(Succeed())
+	g.Expect(l.Get(t.Context(), l.hostedKey(t), hosted)).To(Succeed())
+	right, way := secret.Data, hosted.Data
+	g.Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"kubeconfig":"ZXZpbA=="}}`)))).To(Succeed())
+	l.reconciler.TokenDir, l.reconciler.Manifests = "/var/run/another", "of another version"
+
+	l.pass(time.Hour)
+	l.reconcile(t)
+
+	g.Expect(l.client.Get(t.Context(), key, secret)).To(Succeed())
+	g.Expect(secret.Data).To(Equal(right))
+	g.Expect(l.Get(t.Context(), l.hostedKey(t), hosted)).To(Succeed())
+	g.Expect(hosted.Data).To(Equal(way))
+	g.Expect(l.hosted(t).Spec.Template.Spec).To(Equal(deployment.Spec.Template.Spec), "it is not its turn")
+}
+
 func TestDeletingTheClusterRemovesAHostedAgentFromTheManagersNamespace(t *testing.T) {
 	for name, workload := range map[string]func(*life){
 		"reachable":   func(*life) {},
@@ -351,16 +427,63 @@ func TestDeletingTheClusterRemovesAHostedAgentFromTheManagersNamespace(t *testin
 			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
 			g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
 
-			_, err := l.reconciler.Reconcile(t.Context(), edge)
-			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			l.expectOnlyBound(t)
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "its pod may run yet")
+			l.endHostedPod(t)
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
 			g.Expect(l.inManagerNamespace(t)).To(BeZero())
+			g.Expect(l.fleetCluster(t)).To(BeNil())
 			g.Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
-			_, err = l.reconciler.Reconcile(t.Context(), edge)
-			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.once(t)).To(BeEmpty())
 			g.Expect(l.accounts(t)).To(BeZero())
-			g.Expect(apierrors.IsNotFound(l.Get(t.Context(), edge.NamespacedName, &fleetv1.FleetRegistration{}))).To(BeTrue())
 		})
 	}
+}
+
+// expectOnlyBound fails where a hosted agent has a Deployment, or no NetworkPolicy.
+func (l *life) expectOnlyBound(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	key := l.hostedKey(t)
+	g.Expect(apierrors.IsNotFound(l.Get(t.Context(), key, &appsv1.Deployment{}))).To(BeTrue())
+	g.Expect(l.Get(t.Context(), key, &networkingv1.NetworkPolicy{})).To(Succeed())
+}
+
+// endHostedPod does what the garbage collector and the kubelet do.
+func (l *life) endHostedPod(t *testing.T) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: "hosted-1"}}
+	NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), pod)).To(Succeed())
+}
+
+// Its node may be lost.
+func TestAPodOfAHostedAgentThatDoesNotEndHoldsADeletionForABoundedTime(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.pass(stopTimeout)
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
+}
+
+func TestAHostedAgentThatHasUninstalledIsBoundUntilItsPodHasEnded(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.hostedStatus(t, 1)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.expectOnlyBound(t)
+	l.endHostedPod(t)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
 
 func TestAHostedAgentGoesWithItsClusterAlsoAfterAnOptOut(t *testing.T) {
@@ -373,6 +496,9 @@ func TestAHostedAgentGoesWithItsClusterAlsoAfterAnOptOut(t *testing.T) {
 
 	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
 	l.fleetDeletes(t)
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	l.expectOnlyBound(t)
+	l.endHostedPod(t)
 	g.Expect(l.once(t)).To(BeEmpty())
 	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
@@ -449,13 +575,103 @@ func TestTheAgentOfARegistrationThatIsGoneIsStoppedAndNothingElse(t *testing.T) 
 func TestAHostedAgentGivesWayToAnotherManagementCluster(t *testing.T) {
 	g := NewWithT(t)
 	l := joinedHosted(t)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
-	g.Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+fleetv1.NamespaceUIDAnnotation+`":"of-another-management-cluster"}}}`)))).To(Succeed())
+	l.secretSays(t, `{"`+fleetv1.NamespaceUIDAnnotation+`":"of-another-management-cluster"}`)
 	l.pass(time.Hour)
 	l.step(t)
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.MovedAwayReason)
 	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeZero()))
+}
+
+func TestAHostedAgentGivesWayToAnotherRegistration(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedHosted(t)
+	l.secretSays(t, `{"`+fleetv1.RegistrationIDAnnotation+`":"another"}`)
+	l.pass(time.Hour)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ForeignAgentReason)
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeZero()))
+}
+
+// secretSays puts annotations on the agent's Secret in the workload cluster.
+func (l *life) secretSays(t *testing.T, annotations string) {
+	t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+	NewWithT(t).Expect(l.client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))).To(Succeed())
+}
+
+// A holder that was killed gives nothing up, and its clock may be ahead of ours.
+func TestALeaseThatIsNotRenewedHoldsAHostedAgentForABoundedTime(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	l.lease(t, l.clock.Now().AddDate(50, 0, 0))
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason)
+	deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+	g.Expect(deployed.Message).To(And(ContainSubstring("not renewed for 30s"), ContainSubstring(fleetv1.TakeOverAnnotation), Not(ContainSubstring("another-pod"))))
+	l.pass(31 * time.Second)
+	l.step(t)
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+}
+
+// Its clock may be behind.
+func TestALeaseThatIsRenewedHoldsAHostedAgentWhateverItsTimesSay(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	for i := range 5 {
+		l.lease(t, l.clock.Now().Add(time.Duration(i)*10*time.Second-time.Hour))
+		l.pass(20 * time.Second)
+		l.step(t)
+		l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason)
+		g.Expect(l.inManagerNamespace(t)).To(BeZero())
+	}
+}
+
+// The other management cluster looks at the Secret to know that it lost the workload
+// cluster. If it is gone for good, nobody stops its agent, which renews the lease for ever.
+func TestAnAgentThatAnotherManagementClusterHostsIsTakenOverFrom(t *testing.T) {
+	for name, placement := range map[string]fleetv1.AgentPlacement{"by a hosted one": fleetv1.PlacementManagement, "by a pushed one": ""} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedHosted(t)
+			account := func() types.UID {
+				account := &corev1.ServiceAccount{}
+				g.Expect(client.IgnoreNotFound(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, account))).To(Succeed())
+				return account.UID
+			}
+			others := account()
+			g.Expect(l.WithWatch.Delete(t.Context(), l.hosted(t))).To(Succeed())
+			l.forget(t)
+			l.secretSays(t, `{"`+fleetv1.RegistrationIDAnnotation+`":"another","`+fleetv1.NamespaceUIDAnnotation+`":"theirs"}`)
+			l.setPlacement(t, placement)
+			l.step(t)
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ForeignAgentReason)
+			g.Expect(account()).To(Equal(others))
+
+			reg := l.registration(t)
+			reg.Annotations = map[string]string{fleetv1.TakeOverAnnotation: string(reg.Status.NamespaceUID)}
+			g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+			l.lease(t, l.clock.Now())
+			l.step(t)
+			g.Expect(account()).NotTo(Equal(others), "their tokens have ended")
+			secret := &corev1.Secret{}
+			g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
+			g.Expect(secret.Annotations).To(HaveKeyWithValue(fleetv1.NamespaceUIDAnnotation, string(reg.Status.NamespaceUID)), "by which they know")
+			if placement == "" {
+				return
+			}
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason)
+			for range 2 {
+				l.pass(10 * time.Second)
+				l.step(t)
+			}
+			ours := account()
+			l.pass(20 * time.Second)
+			l.step(t)
+			g.Expect(account()).To(Equal(ours), "once")
+			g.Expect(ours).NotTo(BeEmpty())
+			g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+		})
+	}
 }
 
 func TestTheHealthOfAHostedAgentIsLookedAtWithoutDialling(t *testing.T) {
@@ -487,6 +703,44 @@ func TestTheHealthOfAHostedAgentIsLookedAtWithoutDialling(t *testing.T) {
 	g.Expect(l.workload.Requests()).To(HaveLen(requests))
 }
 
+func TestALookAtAHostedAgentThatFailsIsReported(t *testing.T) {
+	for name, harm := range map[string]func(*life){
+		"its Deployment cannot be read": func(l *life) {
+			l.reconciler.Upstream.Reader = interceptor.NewClient(l, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+					if _, ok := obj.(*appsv1.Deployment); ok {
+						return errors.New("broken")
+					}
+					return c.Get(ctx, key, obj, opts...)
+				},
+			})
+		},
+		"its pods cannot be listed": func(l *life) {
+			l.reconciler.APIReader = interceptor.NewClient(l, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := list.(*corev1.PodList); ok {
+						return errors.New("broken")
+					}
+					return c.List(ctx, list, opts...)
+				},
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := joinedHosted(t)
+			l.take(t)
+			deployment := l.hosted(t)
+			deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated"}}
+			NewWithT(t).Expect(l.Status().Update(t.Context(), deployment)).To(Succeed())
+			harm(l)
+			l.pass(time.Minute)
+			l.step(t)
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.InternalErrorReason)
+			l.expect(t, fleetv1.WorkloadReachableCondition, metav1.ConditionTrue, fleetv1.WorkloadReachableReason)
+		})
+	}
+}
+
 func TestAnObjectOfAHostedAgentsNameThatIsNotOursIsLeftAlone(t *testing.T) {
 	g := NewWithT(t)
 	l := newHosted(t)
@@ -496,13 +750,62 @@ func TestAnObjectOfAHostedAgentsNameThatIsNotOursIsLeftAlone(t *testing.T) {
 	g.Expect(l.WithWatch.Create(t.Context(), theirs)).To(Succeed())
 	l.setPlacement(t, fleetv1.PlacementManagement)
 	l.step(t)
-	l.deploymentStatus(t, 0)
-	l.pass(time.Minute)
-	l.step(t)
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.HostedObjectForeignReason)
 	live := &corev1.Secret{}
 	g.Expect(l.Get(t.Context(), client.ObjectKeyFromObject(theirs), live)).To(Succeed())
 	g.Expect(live.Data).To(Equal(theirs.Data))
+}
+
+func TestAPushedAgentThatLostItsServiceAccountIsStoppedForAHostedOne(t *testing.T) {
+	g := NewWithT(t)
+	l := joined(t)
+	l.issueTokens(t)
+	g.Expect(l.client.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})).To(Succeed())
+	l.setPlacement(t, fleetv1.PlacementManagement)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForAgentToStopReason)
+	l.deploymentStatus(t, 0)
+	l.pass(10 * time.Second)
+	l.step(t)
+	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+}
+
+// Where the other cannot be started, there would be none.
+func TestAPushedAgentRunsOnUntilNothingIsInTheWayOfAHostedOne(t *testing.T) {
+	for reason, obstacle := range map[string]func(*testing.T, *life){
+		fleetv1.ManagementClusterUnresolvedReason: func(t *testing.T, l *life) {
+			reg := l.registration(t)
+			reg.Spec.Agent.ManagementCluster.Server = "https://nowhere.invalid"
+			NewWithT(t).Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+		},
+		fleetv1.HostedObjectForeignReason: func(t *testing.T, l *life) {
+			theirs := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: l.registration(t).Status.Namespace}}
+			NewWithT(t).Expect(l.WithWatch.Create(t.Context(), theirs)).To(Succeed())
+		},
+		fleetv1.ObjectRejectedReason: func(t *testing.T, l *life) {
+			l.issueTokensThatSay(t, func(_, ends *time.Time) { *ends = ends.AddDate(-1, 0, 0) })
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joined(t)
+			l.reconciler.Dialer.DialTimeout = time.Second
+			l.issueTokens(t)
+			l.setPlacement(t, fleetv1.PlacementManagement)
+			obstacle(t, l)
+			secret := &corev1.Secret{}
+			g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
+
+			l.step(t)
+
+			deployed := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+			g.Expect(deployed.Reason).To(Equal(reason), deployed.Message)
+			g.Expect(l.deployment(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
+			live := &corev1.Secret{}
+			g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, live)).To(Succeed())
+			g.Expect(live.Data).To(Equal(secret.Data))
+		})
+	}
 }
 
 func TestAHostedAgentWaitsForAnAddressOfTheManagementCluster(t *testing.T) {

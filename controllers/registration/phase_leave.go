@@ -89,7 +89,7 @@ func (r *Reconciler) leaveAsOrphan(ctx context.Context, s *scope) error {
 	if err := r.Upstream.Orphan(ctx, s.upstreamInput()); err != nil {
 		return err
 	}
-	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
+	if _, err := r.Upstream.RemoveHosted(ctx, s.upstreamInput(), true); err != nil {
 		return err
 	}
 	return r.left(ctx, s, corev1.EventTypeWarning, leftAsOrphanReason, fmt.Sprintf(
@@ -112,8 +112,8 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true}); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.Upstream.RemoveHosted(ctx, s.upstreamInput()); err != nil {
-		return ctrl.Result{}, err
+	if done, err := r.removeHosted(ctx, s, fleetDeletionTimeout+uninstallTimeout+stopTimeout); err != nil || !done {
+		return ctrl.Result{RequeueAfter: time.Second}, err
 	}
 	if left != "" {
 		return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeWarning, leftReason, "The cluster is out of Fleet, but not all that Fleet deployed there is known to be gone. "+left)

@@ -19,7 +19,6 @@ package registration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
-	"github.com/capi-fleet/capi-fleet/internal/targeting"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -47,9 +45,7 @@ const adoptedReason = "Adopted"
 // the cache shows amiss with them.
 func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Result, error) {
 	reg := s.registration
-	if err := r.findTarget(ctx, s); err != nil {
-		return ctrl.Result{}, err
-	}
+	r.findTarget(ctx, s)
 	in := s.upstreamInput()
 	made := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition)
 	if reg.Status.Namespace == "" || made == nil || made.Status != metav1.ConditionTrue {
@@ -61,7 +57,7 @@ func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Resu
 		return refusedUpstream(s, err)
 	case amiss == "":
 		s.accountUID = account
-		return r.reconcileTarget(ctx, s, in)
+		return ctrl.Result{}, nil
 	case s.now.Sub(made.LastTransitionTime.Time) < cacheLag:
 		// The event that brings the cache up to date comes sooner.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
@@ -71,63 +67,6 @@ func (r *Reconciler) reconcileUpstream(ctx context.Context, s *scope) (ctrl.Resu
 	ctrl.LoggerFrom(ctx).Info("Looking after the objects on the management cluster", "amiss", amiss)
 	in.LookFirst = true
 	return r.ensureUpstream(ctx, s, in)
-}
-
-// reconcileTarget brings what Fleet selects and templates by in line.
-func (r *Reconciler) reconcileTarget(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
-	if in.Target.Patch(s.fleetCluster) == nil {
-		return ctrl.Result{}, nil
-	}
-	if err := r.joinClass(ctx, s, in); err != nil {
-		return ctrl.Result{}, err
-	}
-	if err := r.Upstream.Retarget(ctx, in); err != nil {
-		return refusedUpstream(s, err)
-	}
-	return ctrl.Result{}, nil
-}
-
-// joinClass makes the group of another ClusterClass before the Fleet Cluster moves there,
-// so that it is in one all the time: Fleet would uninstall what it has from both.
-func (r *Reconciler) joinClass(ctx context.Context, s *scope, in upstream.Registration) error {
-	if targeting.LabelledClass(in.Target.Labels) == targeting.LabelledClass(s.fleetCluster.Labels) {
-		return nil
-	}
-	if in.Target.Class == nil {
-		return nil
-	}
-	err := r.Upstream.EnsureClass(ctx, *in.Target.Class)
-	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
-		// What is there in its place is not ours to wait for.
-		return nil
-	}
-	return err
-}
-
-// findTarget finds what should be on the Fleet Cluster and what of it cannot be had.
-func (r *Reconciler) findTarget(ctx context.Context, s *scope) error {
-	spec := s.registration.Spec
-	var problems []targeting.Problem
-	if wanted := spec.PolicyFleetCluster; wanted.Name != "" {
-		problems = append(problems, targeting.Problem{Reason: fleetv1.FleetClusterImmutableReason, Message: fmt.Sprintf(
-			"The policy would have Fleet Cluster %s/%s now. It stays %s/%s for the life of the registration; to move it, let the Cluster leave Fleet and join again",
-			wanted.Namespace, wanted.Name, spec.FleetCluster.Namespace, spec.FleetCluster.Name)})
-	}
-	var unmet []targeting.Problem
-	s.target, unmet = targeting.Resolve(spec.Targeting, s.cluster, spec.FleetCluster.Namespace)
-	problems = append(problems, unmet...)
-	if s.target.Class != nil {
-		err := r.Upstream.LookClass(ctx, *s.target.Class)
-		var refusal *upstream.Refusal
-		switch {
-		case errors.As(err, &refusal):
-			problems = append(problems, targeting.Problem{Reason: refusal.Reason, Message: refusal.Message})
-		case err != nil:
-			return err
-		}
-	}
-	s.unmet = problems
-	return nil
 }
 
 // findFleetCluster judges a Fleet Cluster that the cache does not have: it was deleted

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 )
 
@@ -60,10 +61,8 @@ func (r *Reconciler) pullSecrets(ctx context.Context, input agent.Input) (copies
 	return copies, note, nil
 }
 
-// writePullSecrets writes those pull secrets that differ from what is there, and takes
-// away those that the Deployment still names and the settings do not, unless it stays as
-// it is.
-func writePullSecrets(ctx context.Context, workload *remote.Client, input agent.Input, copies []*corev1.Secret, there presentAgent, scope extent) (wrote bool, err error) {
+// writePullSecrets writes those pull secrets that differ from what is there.
+func writePullSecrets(ctx context.Context, workload *remote.Client, copies []*corev1.Secret, scope extent) (wrote bool, err error) {
 	for _, copied := range copies {
 		// What is in them needs no new pod.
 		applied, err := apply(ctx, workload, copied, min(scope, whatDiffers))
@@ -72,10 +71,19 @@ func writePullSecrets(ctx context.Context, workload *remote.Client, input agent.
 			return wrote, err
 		}
 	}
-	if keep := agent.PullSecretNames(input); scope != whatIsMissing && namesOther(there.deployment, keep) {
-		return true, removePullSecrets(ctx, workload, input.RegistrationID, keep)
-	}
 	return wrote, nil
+}
+
+// removeOldPullSecrets takes away the pull secrets that the Deployment named before and the
+// settings do not, once it names them no more. Where the last push broke off, only the
+// settings of the last one that did not tell that there may be some.
+func removeOldPullSecrets(ctx context.Context, workload *remote.Client, input agent.Input, there presentAgent, settings string) (wrote bool, err error) {
+	keep := agent.PullSecretNames(input)
+	changed := there.deployment != nil && settings != decide.Settings(input.Agent)
+	if !changed && !namesOther(there.deployment, keep) {
+		return false, nil
+	}
+	return true, removePullSecrets(ctx, workload, input.RegistrationID, keep)
 }
 
 // namesOther tells whether a Deployment, nil where there is none, names copies of pull

@@ -19,6 +19,7 @@ package registration
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
 // keep makes a pull secret on the management cluster.
@@ -176,6 +178,46 @@ func TestAChangedPullSecretIsPushed(t *testing.T) {
 	g.Expect(changed).To(HaveLen(1))
 	l.reconcile(t)
 	g.Expect(l.pullSecretsThere(t)).To(HaveKeyWithValue(ownPull+"missing", "there now"))
+}
+
+// A pod that comes up in between could not pull its image.
+func TestAnOldPullSecretGoesOnceTheDeploymentNamesItNoMore(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.keep(t, managerNamespace, "old", "old")
+	l.keep(t, managerNamespace, "new", "new")
+	l.name(t, "old")
+	l.reconcile(t)
+	both := HaveKey(ownPull + "old")
+
+	l.workload.SetFault(refuse(http.MethodPatch, "/deployments/"+agent.Name))
+	l.name(t, "new")
+	l.step(t)
+	g.Expect(l.pullSecretsThere(t)).To(And(both, HaveKey(ownPull+"new")), "the Deployment names the old one yet")
+
+	l.workload.SetFault(refuse(http.MethodDelete, "/secrets/capi-fleet-pull-old"))
+	l.pass(time.Minute)
+	l.step(t)
+	g.Expect(l.deployment(t).Spec.Template.Spec.ImagePullSecrets).To(Equal([]corev1.LocalObjectReference{{Name: "capi-fleet-pull-new"}}))
+	g.Expect(l.pullSecretsThere(t)).To(both)
+
+	l.workload.SetFault(nil)
+	l.pass(time.Minute)
+	l.step(t)
+	g.Expect(l.pullSecretsThere(t)).To(Equal(map[string]string{ownPull + "new": "new"}), "also where the push before broke off")
+}
+
+// refuse refuses requests of a method to a path that ends so.
+func refuse(method, path string) lightapi.Fault {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != method || !strings.HasSuffix(r.URL.Path, path) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+		return true
+	}
 }
 
 func TestPullSecretsAreNotAskedForWhereNoneIsNamed(t *testing.T) {

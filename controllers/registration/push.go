@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -82,6 +83,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err := r.endHosted(ctx, s); err != nil {
 		return false, err
 	}
+	if takesOver(s.registration) && there.secret != nil && there.deployment == nil && !there.belongsTo(s.registration) {
+		if err := disown(ctx, workload); err != nil {
+			return false, err
+		}
+	}
 	value, credential, err := r.credential(ctx, s, there)
 	if err != nil {
 		return false, err
@@ -98,6 +104,13 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	done, err := write(ctx, workload, input, secret, pullSecrets, there, scope)
 	if err != nil {
 		return done.any, err
+	}
+	if scope != whatIsMissing {
+		removed, err := removeOldPullSecrets(ctx, workload, input, there, s.registration.Status.Agent.Settings)
+		done.any = done.any || removed
+		if err != nil {
+			return done.any, err
+		}
 	}
 	done.note = sentences(done.note, missing)
 	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, scope, done)
@@ -162,6 +175,11 @@ func readAgent(ctx context.Context, workload *remote.Client) (presentAgent, erro
 		there.deployment = nil
 	}
 	return there, nil
+}
+
+// runs tells whether the agent has, or is to have, a pod.
+func (p presentAgent) runs() bool {
+	return p.deployment != nil && ptr.Deref(p.deployment.Spec.Replicas, 1) != 0
 }
 
 func (p presentAgent) holder(registrationID string) agent.Holder {
@@ -519,7 +537,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		if err != nil {
 			return done, err
 		}
-		applied, err = writePullSecrets(ctx, workload, input, pullSecrets, there, scope)
+		applied, err = writePullSecrets(ctx, workload, pullSecrets, scope)
 		done.any = done.any || applied
 		if err != nil {
 			return done, err
@@ -571,14 +589,19 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, scop
 // rejected turns the refusal of one object into ours. The server's words are not
 // repeated.
 func rejected(obj client.Object, err error) error {
+	lookAt := "its admission policies, quotas and the kubeconfig's rights"
 	switch {
+	case err == nil:
+		return nil
+	case apierrors.HasStatusCause(err, remote.CauseTypeWebhook):
+		lookAt = "its admission webhooks, of which one cannot be called"
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		kind := obj.GetObjectKind().GroupVersionKind().Kind
-		return &refusal{fleetv1.ObjectRejectedReason, fmt.Sprintf(
-			"The workload cluster refused %s %s (HTTP status %d); look at its admission policies, quotas and the kubeconfig's rights",
-			kind, obj.GetName(), statusCode(err))}
+	default:
+		return err
 	}
-	return err
+	kind := obj.GetObjectKind().GroupVersionKind().Kind
+	return &refusal{fleetv1.ObjectRejectedReason, fmt.Sprintf(
+		"The workload cluster refused %s %s (HTTP status %d); look at %s", kind, obj.GetName(), statusCode(err), lookAt)}
 }
 
 func statusCode(err error) int32 {

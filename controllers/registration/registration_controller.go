@@ -23,6 +23,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -216,6 +217,8 @@ type scope struct {
 	// unmet what of it cannot be had. Both are set once the Cluster is known to live.
 	target targeting.Target
 	unmet  []targeting.Problem
+	// targetErr is what kept the Fleet Cluster from getting it.
+	targetErr error
 	// lastSeen is the newest heartbeat of the agent; zero means none yet.
 	lastSeen time.Time
 	// now is the time at which the reconcile began.
@@ -412,11 +415,12 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if err != nil || !result.IsZero() && !s.onlyRightsForeign() {
 		return result, err
 	}
+	r.reconcileTarget(ctx, s)
 	agent, err := r.reconcileAgent(ctx, s)
 	if result.RequeueAfter > 0 {
 		agent = sooner(agent, result.RequeueAfter)
 	}
-	return agent, err
+	return agent, errors.Join(err, s.targetErr)
 }
 
 // onlyRightsForeign tells whether nothing but the agent's rights is in someone else's

@@ -126,6 +126,8 @@ func targeted(s *scope) *finding {
 		return nil
 	case !isTrue(s.registration, fleetv1.FleetClusterReadyCondition):
 		return &finding{reason: fleetv1.WaitingForFleetClusterReason}
+	case s.targetErr != nil:
+		return internalError()
 	case len(s.unmet) == 0:
 		return &finding{ok: true, reason: fleetv1.TargetedReason}
 	}

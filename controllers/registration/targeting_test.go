@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,6 +32,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -75,6 +77,15 @@ func writerTo(cache client.Reader, api client.Client) *upstream.Writer {
 	return &upstream.Writer{Client: api, Reader: api, Cache: cache, ManagerNamespace: managerNamespace}
 }
 
+// targetPhase runs the phases up to that one.
+func targetPhase(t *testing.T, r *Reconciler) error {
+	t.Helper()
+	s, _, err := upstreamPhase(t, r)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	r.reconcileTarget(t.Context(), s)
+	return s.targetErr
+}
+
 func TestManyLabelChangesEndRightWithOneWriteEach(t *testing.T) {
 	g := NewWithT(t)
 	m, r := newPlaced(t)
@@ -95,8 +106,7 @@ func TestManyLabelChangesEndRightWithOneWriteEach(t *testing.T) {
 			}
 		})
 		before, changed := *count, !contained(m.fleetCluster(t).Labels, want)
-		_, _, err := upstreamPhase(t, r)
-		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(targetPhase(t, r)).To(Succeed())
 		if changed {
 			g.Expect(*count - before).To(Equal(1))
 		}
@@ -106,8 +116,7 @@ func TestManyLabelChangesEndRightWithOneWriteEach(t *testing.T) {
 	g.Expect(got).To(Equal(want))
 
 	before := *count
-	_, _, err := upstreamPhase(t, r)
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(targetPhase(t, r)).To(Succeed())
 	g.Expect(*count).To(Equal(before), "nothing changed")
 }
 
@@ -196,20 +205,80 @@ func TestAClusterThatChangesItsClassIsInAGroupAllTheTime(t *testing.T) {
 		c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "classes", Name: "new"}
 	})
 
-	// While the group cannot be made, the Fleet Cluster stays in the old one.
+	// While the group cannot be made, the Fleet Cluster stays in the old one, also when
+	// something else is looked after.
 	refused := errors.New("refused")
 	r.Upstream = writerTo(m, interceptor.NewClient(m, interceptor.Funcs{
-		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refused },
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if _, ok := obj.(*fleet.ClusterGroup); ok {
+				return refused
+			}
+			return c.Create(ctx, obj, opts...)
+		},
 	}))
-	_, _, err = upstreamPhase(t, r)
-	g.Expect(err).To(MatchError(refused))
+	m.clock.SetTime(m.clock.Now().Add(time.Minute))
+	account := accountOf(t, m)
+	g.Expect(m.WithWatch.Delete(t.Context(), account)).To(Succeed())
+	g.Expect(targetPhase(t, r)).To(MatchError(refused))
 	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "old"))
 
+	g.Expect(accountOf(t, m).UID).NotTo(Equal(account.UID))
+	m.writes = nil
+
 	r.Upstream = writerTo(m, m)
-	_, _, err = upstreamPhase(t, r)
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(targetPhase(t, r)).To(Succeed())
 	g.Expect(m.writes).To(Equal([]string{"create *fleet.ClusterGroup", "create *fleet.BundleNamespaceMapping"}))
 	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "new"))
+}
+
+func TestAClusterLeavesNoGroupForOneThatIsSomebodyElses(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}
+	cluster := livingCluster()
+	cluster.Spec.Topology.ClassRef.Name = "old"
+	foreign := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "new"}}
+	m, r := newManagement(t, cluster, reg, foreign)
+	_, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	changeCluster(t, m, func(c *clusterv1.Cluster) {
+		c.Spec.Topology.ClassRef.Name = "new"
+		c.Labels = map[string]string{"env": "prod"}
+	})
+
+	_, err = r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.fleetCluster(t).Labels).To(And(HaveKeyWithValue(fleetv1.ClassNameLabel, "old"), HaveKeyWithValue("env", "prod")))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.ClassGroupForeignReason)).To(BeTrue())
+
+	g.Expect(m.WithWatch.Delete(t.Context(), foreign)).To(Succeed())
+	_, err = r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "new"))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.TargetedReason)).To(BeTrue())
+}
+
+func TestAClusterOfAnotherNamespaceIsMadeOutsideAGroupThatIsNotForIt(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	reg.Spec.FleetCluster = fleetv1.FleetClusterReference{Namespace: "workspace", Name: "team-a-edge"}
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"workspace"}, Labels: fleetv1.LabelPropagation{
+		Include: []fleetv1.KeyPattern{"env", fleetv1.ClassNameLabel, fleetv1.ClassNamespaceLabel},
+	}}
+	cluster := livingCluster()
+	cluster.Labels = map[string]string{"env": "prod"}
+	cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "workspace", Name: "core"}
+	group := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "workspace", Name: "core", Labels: map[string]string{"tier": "core"}}}
+	group.Spec.Selector = &metav1.LabelSelector{MatchLabels: targeting.Class{ClassNamespace: "workspace", Name: "core"}.Labels()}
+	m, r := newManagement(t, cluster, reg, group)
+
+	_, err := r.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	made := &fleet.Cluster{}
+	g.Expect(m.Get(t.Context(), client.ObjectKey{Namespace: "workspace", Name: "team-a-edge"}, made)).To(Succeed())
+	g.Expect(made.Labels).To(Equal(map[string]string{"env": "prod", fleet.ClusterManagementLabel: upstream.ManagementLabelValue}))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.ClassGroupForeignReason)).To(BeTrue())
 }
 
 func TestAnotherPolicysSettingsChangeNothingButTheFleetCluster(t *testing.T) {
@@ -234,4 +303,57 @@ func TestAnotherPolicysSettingsChangeNothingButTheFleetCluster(t *testing.T) {
 	g.Expect(cluster.Spec.Paused).To(BeTrue())
 	g.Expect(m.registration(t).UID).To(Equal(before.UID))
 	g.Expect(m.registration(t).Status.Agent).To(Equal(before.Status.Agent))
+}
+
+func TestALabelThatCannotBeWrittenKeepsNoAgentFromItsCredentials(t *testing.T) {
+	for name, damage := range map[string]func(*testing.T, *life){
+		"all is in place": func(*testing.T, *life) {},
+		"an account is missing": func(t *testing.T, l *life) {
+			NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), l.account(t))).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+			refused := errors.New("a webhook says no")
+			l.reconciler.Upstream = writerTo(l, interceptor.NewClient(l, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					if _, ok := obj.(*fleet.Cluster); ok {
+						return refused
+					}
+					return c.Patch(ctx, obj, patch, opts...)
+				},
+			}))
+			changeCluster(t, l.management, func(c *clusterv1.Cluster) { c.Labels = map[string]string{"env": "prod"} })
+			l.pass(36 * time.Hour)
+			l.heartbeat(t)
+			damage(t, l)
+
+			_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+			g.Expect(err).To(MatchError(refused), "it is tried again")
+			g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+			g.Expect(hasReason(l.registration(t), fleetv1.TargetedCondition, fleetv1.InternalErrorReason)).To(BeTrue())
+			g.Expect(isTrue(l.registration(t), fleetv1.ReadyCondition)).To(BeTrue())
+
+			l.reconciler.Upstream = writerTo(l, l)
+			l.reconcile(t)
+			g.Expect(hasReason(l.registration(t), fleetv1.TargetedCondition, fleetv1.TargetedReason)).To(BeTrue())
+			g.Expect(l.fleetCluster(t).Labels).To(HaveKeyWithValue("env", "prod"))
+		})
+	}
+}
+
+// One that somebody took labels off, or whose labels were copied under another policy, is
+// looked after together with the rest that is amiss.
+func TestAFleetClusterThatIsTakenUpAgainIsRetargeted(t *testing.T) {
+	g := NewWithT(t)
+	m, r := newPlaced(t)
+	changeCluster(t, m, func(c *clusterv1.Cluster) { c.Labels = map[string]string{"env": "prod"} })
+	g.Expect(m.WithWatch.Delete(t.Context(), accountOf(t, m))).To(Succeed())
+	_, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue("env", "prod"))
+	g.Expect(accountOf(t, m)).NotTo(BeNil())
 }

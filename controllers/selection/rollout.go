@@ -63,7 +63,8 @@ type turns struct {
 	// given are registrations with new settings that the cache may not show yet, and their
 	// policies.
 	given map[types.NamespacedName]string
-	// waiting are the registrations of a policy whose turn has not come.
+	// waiting are the registrations of a policy whose turn has not come and whose agents
+	// report. The others look by themselves.
 	waiting map[string]map[types.NamespacedName]struct{}
 	// previous are the settings of before for those that may have to be given back.
 	previous map[types.NamespacedName]fleetv1.AgentSpec
@@ -91,12 +92,14 @@ func (r *Reconciler) takeAgent(ctx context.Context, reg, desired *fleetv1.FleetR
 	case decide.Later:
 		return false, nil
 	case decide.InTurn:
-		free, err := r.turnIsFree(ctx, selection)
+		free, err := r.turnIsFree(ctx, reg, wanted, selection)
 		if err != nil {
 			return false, err
 		}
 		if !free {
-			t.join(policy, key)
+			if decide.Reports(reg) {
+				t.join(policy, key)
+			}
 			return true, nil
 		}
 		t.remember(key, reg.Spec.Agent)
@@ -106,8 +109,8 @@ func (r *Reconciler) takeAgent(ctx context.Context, reg, desired *fleetv1.FleetR
 	return false, nil
 }
 
-// turnIsFree tells whether one more agent of the policy may be changed.
-func (r *Reconciler) turnIsFree(ctx context.Context, selection decide.Selection) (bool, error) {
+// turnIsFree tells whether the registration's agent, one more of the policy, may be changed.
+func (r *Reconciler) turnIsFree(ctx context.Context, reg *fleetv1.FleetRegistration, wanted fleetv1.AgentSpec, selection decide.Selection) (bool, error) {
 	var rollout fleetv1.RolloutSpec
 	if selection.Policy != nil {
 		rollout = selection.Policy.Spec.Rollout
@@ -119,6 +122,11 @@ func (r *Reconciler) turnIsFree(ctx context.Context, selection decide.Selection)
 	members, changing := &fleetv1.FleetRegistrationList{}, &fleetv1.FleetRegistrationList{}
 	if err := r.Client.List(ctx, members, client.UnsafeDisableDeepCopy, client.MatchingFields{policyIndex: policy}); err != nil {
 		return false, fmt.Errorf("listing the registrations of a policy: %w", err)
+	}
+	if !decide.Reports(reg) && slices.ContainsFunc(members.Items, func(member fleetv1.FleetRegistration) bool {
+		return decide.Reports(&member) && decide.Waits(&member, wanted)
+	}) {
+		return false, nil
 	}
 	// What the cache does not show yet is counted before what it shows: what turns up in
 	// between is counted twice rather than not at all.

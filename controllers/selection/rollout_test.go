@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,6 +132,7 @@ var (
 	updating    = condition(fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
 	failed      = condition(fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdateFailedReason)
 	pullFailed  = condition(fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.AgentImagePullFailedReason)
+	silent      = condition(fleetv1.AgentConnectedCondition, metav1.ConditionFalse, fleetv1.AgentSilentReason)
 	unreachable = condition(fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.ConnectionFailedReason)
 	reachable   = condition(fleetv1.WorkloadReachableCondition, metav1.ConditionTrue, fleetv1.WorkloadReachableReason)
 )
@@ -200,14 +202,73 @@ func TestAChangeThatFailsStopsByItselfAndTheOldValueTakesItBack(t *testing.T) {
 	g.Expect(f.with(t, "v1")).To(HaveLen(members))
 }
 
-func TestAPausedRolloutLeavesAgentsThatReportAlone(t *testing.T) {
+// An outage of the management cluster silences all of them, and they come back by
+// themselves.
+func TestAgentsThatAreSilentAreChangedABatchAtATime(t *testing.T) {
+	g := NewWithT(t)
+	f := newFleet30(t)
+	for i := range members {
+		f.report(t, memberName(i), silent)
+	}
+	f.image(t, "v2")
+	f.reconcileAll(t)
+	f.reconcileAll(t)
+	g.Expect(f.with(t, "v2")).To(HaveLen(3))
+	for _, name := range f.with(t, "v2") {
+		f.report(t, name, upToDate)
+	}
+	f.reconcileAll(t)
+	g.Expect(f.with(t, "v2")).To(HaveLen(6))
+}
+
+func TestAgentsThatAreSilentAndNeedAnotherAddressTakeItAtOnce(t *testing.T) {
+	g := NewWithT(t)
+	f := newFleet30(t)
+	for i := range members {
+		f.report(t, memberName(i), silent)
+	}
+	f.change(t, f.config, func() {
+		f.config.Data["config"] = strings.ReplaceAll(goodConfig, goodAgent.ManagementCluster.Server, "https://new.example")
+	})
+	f.reconcileAll(t)
+	for _, reg := range f.all(t) {
+		g.Expect(reg.Spec.Agent.ManagementCluster.Server).To(Equal("https://new.example"))
+	}
+}
+
+// They are likely to fail, and would keep the places of those that do well.
+func TestSilentAgentsHaveTheirTurnAfterThoseThatReport(t *testing.T) {
+	g := NewWithT(t)
+	f := newFleet30(t)
+	ill := []string{memberName(0), memberName(1), memberName(2), memberName(3)}
+	for _, name := range ill {
+		f.report(t, name, silent)
+	}
+	f.image(t, "v2")
+	for range members {
+		f.reconcileAll(t)
+		for _, name := range f.with(t, "v2") {
+			if !slices.Contains(ill, name) {
+				f.report(t, name, upToDate)
+				continue
+			}
+			g.Expect(len(f.with(t, "v2"))).To(BeNumerically(">", members-len(ill)))
+			f.report(t, name, failed)
+		}
+	}
+	g.Expect(f.with(t, "v1")).To(Equal(ill[3:]))
+	stalled, _ := f.rolledOut(t)
+	g.Expect(stalled.Reason).To(Equal(fleetv1.RolloutStalledReason))
+}
+
+func TestAPausedRolloutLeavesAgentsAlone(t *testing.T) {
 	g := NewWithT(t)
 	f := newFleet30(t)
 	f.change(t, f.policy, func() { f.policy.Spec.Rollout.Paused = true })
 	f.image(t, "v2")
-	f.report(t, memberName(7), condition(fleetv1.AgentConnectedCondition, metav1.ConditionFalse, fleetv1.AgentSilentReason))
+	f.report(t, memberName(7), silent)
 	f.reconcileAll(t)
-	g.Expect(f.with(t, "v2")).To(ConsistOf(memberName(7)), "a silent agent has nothing to lose")
+	g.Expect(f.with(t, "v2")).To(BeEmpty())
 	paused, _ := f.rolledOut(t)
 	g.Expect(paused.Reason).To(Equal(fleetv1.RolloutPausedReason))
 }

@@ -14,22 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command docgen writes those pages of the reference that say no more than the manifests
-// do: the fields of our API, and the rules of the roles. Run it by make generate.
+// Command docgen writes what the reference repeats of manifests and code: whole pages, and
+// tables in pages that people write. Run it by make generate.
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"sigs.k8s.io/yaml"
+	"github.com/capi-fleet/capi-fleet/internal/cli"
 )
 
 const begin = "<!-- Written by make generate. Do not edit. -->\n\n"
@@ -42,135 +39,73 @@ func main() {
 }
 
 func run() error {
-	for page, write := range map[string]func() (string, error){"fields.md": fields, "rules.md": rules} {
+	for page, write := range map[string]func() (string, error){
+		"fields.md":  fields,
+		"reasons.md": troubles,
+		"rules.md":   rules,
+		"cli.md":     func() (string, error) { return cli.Reference(), nil },
+	} {
 		content, err := write()
 		if err != nil {
 			return fmt.Errorf("writing %s: %w", page, err)
 		}
-		if err := os.WriteFile(filepath.Join("docs", "reference", page), []byte(begin+content), 0o600); err != nil {
+		if err := os.WriteFile(reference(page), []byte(content), 0o600); err != nil {
 			return err
+		}
+	}
+	for page, write := range map[string]func() (tables, error){
+		"conditions.md": conditions,
+		"flags.md":      flags,
+		"keys.md":       keys,
+		"metrics.md":    metricTables,
+	} {
+		if err := update(reference(page), write); err != nil {
+			return fmt.Errorf("writing %s: %w", page, err)
 		}
 	}
 	return nil
 }
 
-// fields describes every field of our kinds, with the texts of the CRDs.
-func fields() (string, error) {
-	files, err := filepath.Glob(filepath.Join("config", "crd", "bases", "*.yaml"))
+func reference(page string) string { return filepath.Join("docs", "reference", page) }
+
+// tables are what is written into a page, by the names of their places there.
+type tables map[string]string
+
+// place finds where a table belongs, and the table that is there.
+var place = regexp.MustCompile(`(?s)<!-- make generate: ([^>]+) -->\n.*?<!-- end -->`)
+
+func update(page string, write func() (tables, error)) error {
+	content, err := os.ReadFile(page) //nolint:gosec // One of our own files.
 	if err != nil {
-		return "", err
+		return err
 	}
-	var page strings.Builder
-	page.WriteString("# Fields\n\nEvery field, as `kubectl explain` shows it too. What they are for is in [API](api.md).\n")
-	for _, file := range files {
-		content, err := os.ReadFile(file) //nolint:gosec // One of our own files.
-		if err != nil {
-			return "", err
-		}
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.UnmarshalStrict(content, crd); err != nil {
-			return "", fmt.Errorf("reading %s: %w", file, err)
-		}
-		for _, version := range crd.Spec.Versions {
-			fmt.Fprintf(&page, "\n## %s %s\n\n| Field | Type | Meaning |\n| --- | --- | --- |\n", crd.Spec.Names.Kind, version.Name)
-			for _, part := range []string{"spec", "status"} {
-				schema := version.Schema.OpenAPIV3Schema.Properties[part]
-				describe(&page, part, &schema)
-			}
-		}
-	}
-	return page.String(), nil
-}
-
-// describe writes a row for each field below path.
-func describe(page *strings.Builder, path string, schema *apiextensionsv1.JSONSchemaProps) {
-	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
-		field := schema.Properties[name]
-		below := path + "." + name
-		fmt.Fprintf(page, "| `%s` | %s | %s |\n", below, typeOf(&field), cell(field.Description))
-		switch {
-		case name == "affinity": // Kubernetes' own, and larger than all of ours
-		case field.Items != nil && field.Items.Schema != nil:
-			describe(page, below+"[]", field.Items.Schema)
-		default:
-			describe(page, below, &field)
-		}
-	}
-}
-
-func typeOf(field *apiextensionsv1.JSONSchemaProps) string {
-	name := field.Type
-	switch {
-	case field.XIntOrString:
-		name = "integer or string"
-	case field.Items != nil && field.Items.Schema != nil:
-		name = "list of " + field.Items.Schema.Type
-	}
-	var values []string
-	for _, value := range field.Enum {
-		values = append(values, "`"+strings.Trim(string(value.Raw), `"`)+"`")
-	}
-	if len(values) > 0 {
-		name += ": " + strings.Join(values, ", ")
-	}
-	return name
-}
-
-// cell makes one line of a text, for a table. Long explanations of Kubernetes' own
-// fields are cut after the first paragraph.
-func cell(text string) string {
-	text, _, _ = strings.Cut(text, "\n\n")
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
-}
-
-// rules lists the rules of the shipped roles.
-func rules() (string, error) {
-	files, err := filepath.Glob(filepath.Join("config", "rbac", "*role*.yaml"))
+	made, err := write()
 	if err != nil {
-		return "", err
+		return err
 	}
-	var page strings.Builder
-	page.WriteString("# Rules of the roles\n\nAll roles as they are shipped. Why each right is needed is in [Rights](rbac.md).\n")
-	for _, file := range files {
-		content, err := os.ReadFile(file) //nolint:gosec // One of our own files.
-		if err != nil {
-			return "", err
-		}
-		for document := range bytes.SplitSeq(content, []byte("\n---\n")) {
-			role := &rbacv1.ClusterRole{}
-			if err := yaml.Unmarshal(document, role); err != nil {
-				return "", fmt.Errorf("reading %s: %w", file, err)
-			}
-			if role.Kind == "ClusterRole" || role.Kind == "Role" {
-				writeRole(&page, role)
-			}
-		}
+	filled, err := fill(string(content), made)
+	if err != nil {
+		return err
 	}
-	return page.String(), nil
+	return os.WriteFile(page, []byte(filled), 0o600) //nolint:gosec // As above.
 }
 
-func writeRole(page *strings.Builder, role *rbacv1.ClusterRole) {
-	// The overlay gives the manager's ClusterRole this name: the markers cannot.
-	if role.Kind == "ClusterRole" && role.Name == "capi-fleet-manager-role" {
-		role.Name = "capi-fleet-system-manager"
-	}
-	fmt.Fprintf(page, "\n## %s `%s`\n\n| Group | Resources | Names | Verbs |\n| --- | --- | --- | --- |\n", role.Kind, role.Name)
-	for _, rule := range role.Rules {
-		resources := rule.Resources
-		if len(rule.NonResourceURLs) > 0 {
-			resources = rule.NonResourceURLs
+// fill puts the tables into their places. It is an error if one has no place, or a place
+// no table.
+func fill(page string, made tables) (string, error) {
+	left, unknown := maps.Clone(made), []string{}
+	page = place.ReplaceAllStringFunc(page, func(found string) string {
+		name := place.FindStringSubmatch(found)[1]
+		table, ok := left[name]
+		if !ok {
+			unknown = append(unknown, name)
 		}
-		fmt.Fprintf(page, "| %s | %s | %s | %s |\n", code(rule.APIGroups), code(resources), code(rule.ResourceNames), strings.Join(rule.Verbs, ", "))
+		delete(left, name)
+		return fmt.Sprintf("<!-- make generate: %s -->\n\n%s\n<!-- end -->", name, table)
+	})
+	if len(left)+len(unknown) > 0 {
+		return "", fmt.Errorf("tables that the page has no place for: %q; places that have no table, or one twice: %q",
+			slices.Sorted(maps.Keys(left)), unknown)
 	}
-}
-
-func code(words []string) string {
-	var quoted []string
-	for _, word := range words {
-		if word == "" {
-			word = "core"
-		}
-		quoted = append(quoted, "`"+word+"`")
-	}
-	return strings.Join(quoted, ", ")
+	return page, nil
 }

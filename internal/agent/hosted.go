@@ -169,6 +169,19 @@ func hostedVolumes(in Input) []corev1.Volume {
 // cluster.
 func workloadDir(in Input) string { return tokenDir(in) + "-workload" }
 
+// TokenDirOf returns the folder in which the pod of a hosted agent's Deployment has its
+// token: that of the manager which made it.
+func TokenDirOf(hosted *appsv1.Deployment) string {
+	for _, container := range hosted.Spec.Template.Spec.Containers {
+		for _, mount := range container.VolumeMounts {
+			if mount.Name == tokenVolume {
+				return mount.MountPath
+			}
+		}
+	}
+	return ""
+}
+
 // HostedSecret returns the way of a hosted agent to the workload cluster, and its
 // credential there. As in Secret the token is there twice.
 func HostedSecret(in Input, hosting Hosting, token string) *corev1.Secret {
@@ -271,12 +284,19 @@ func HostedLeftovers(managerNamespace, clusterNamespace string) []client.Object 
 	}
 }
 
+// maxLeaseDuration bounds what a lease may say of how long it lasts. Fleet's agent has 30
+// seconds unless somebody sets more.
+const maxLeaseDuration = 5 * time.Minute
+
 // LeaseFree tells whether no agent holds the lease of the workload cluster's agents, nil
-// where there is none: it was given up, or not renewed for as long as it lasts.
-func LeaseFree(lease *coordinationv1.Lease, now time.Time) bool {
-	if lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" || lease.Spec.RenewTime == nil {
-		return true
-	}
-	lasts := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
-	return now.After(lease.Spec.RenewTime.Add(lasts))
+// where there is none: it was given up, or is the same for longer than it lasts. The times
+// in it are those of another clock, and one from the future would keep it for ever.
+func LeaseFree(lease *coordinationv1.Lease, same time.Duration) bool {
+	return lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" || same > LeaseDuration(lease)
+}
+
+// LeaseDuration returns how long a lease is held after it was renewed.
+func LeaseDuration(lease *coordinationv1.Lease) time.Duration {
+	seconds := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+	return min(max(0, seconds), maxLeaseDuration)
 }

@@ -24,7 +24,6 @@ import (
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -128,6 +127,8 @@ func TestAHostedAgentReadsItsTokensFromFilesThatAreRenewed(t *testing.T) {
 	user := upstream.AuthInfos[upstream.Contexts[upstream.CurrentContext].AuthInfo]
 	g.Expect([]string{user.Token, user.TokenFile}).To(Equal([]string{"", mounts[tokenVolume] + "/" + tokenKey}))
 
+	g.Expect(TokenDirOf(HostedDeployment(in, someHosting()))).To(Equal(mounts[tokenVolume]))
+
 	downstream, err := clientcmd.Load(HostedSecret(in, someHosting(), testToken).Data[workloadKey])
 	g.Expect(err).NotTo(HaveOccurred())
 	user = downstream.AuthInfos[downstream.Contexts[downstream.CurrentContext].AuthInfo]
@@ -179,12 +180,9 @@ func TestADestinationWithoutAddressesOpensNothing(t *testing.T) {
 	g.Expect(rules[0].To).NotTo(BeEmpty())
 }
 
-func TestALeaseIsFreeOnceItWasGivenUpOrRanOut(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	held := func(ago time.Duration, change func(*coordinationv1.LeaseSpec)) *coordinationv1.Lease {
-		lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(30)), RenewTime: &metav1.MicroTime{Time: now.Add(-ago)},
-		}}
+func TestALeaseIsFreeOnceItWasGivenUpOrIsNotRenewed(t *testing.T) {
+	held := func(change func(*coordinationv1.LeaseSpec)) *coordinationv1.Lease {
+		lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(30))}}
 		if change != nil {
 			change(&lease.Spec)
 		}
@@ -192,18 +190,21 @@ func TestALeaseIsFreeOnceItWasGivenUpOrRanOut(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		lease *coordinationv1.Lease
+		same  time.Duration
 		free  bool
 	}{
-		"none":           {nil, true},
-		"just renewed":   {held(0, nil), false},
-		"nearly over":    {held(30*time.Second, nil), false},
-		"over":           {held(31*time.Second, nil), true},
-		"given up":       {held(0, func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = new("") }), true},
-		"never renewed":  {held(0, func(s *coordinationv1.LeaseSpec) { s.RenewTime = nil }), true},
-		"of no duration": {held(time.Second, func(s *coordinationv1.LeaseSpec) { s.LeaseDurationSeconds = nil }), true},
+		"none":              {nil, 0, true},
+		"just seen":         {held(nil), 0, false},
+		"nearly over":       {held(nil), 30 * time.Second, false},
+		"over":              {held(nil), 31 * time.Second, true},
+		"given up":          {held(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = new("") }), 0, true},
+		"never held":        {held(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = nil }), 0, true},
+		"of no duration":    {held(func(s *coordinationv1.LeaseSpec) { s.LeaseDurationSeconds = nil }), time.Second, true},
+		"of a negative one": {held(func(s *coordinationv1.LeaseSpec) { s.LeaseDurationSeconds = new(int32(-1)) }), 0, false},
+		"of years":          {held(func(s *coordinationv1.LeaseSpec) { s.LeaseDurationSeconds = new(int32(1 << 30)) }), 6 * time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(LeaseFree(tt.lease, now)).To(Equal(tt.free))
+			NewWithT(t).Expect(LeaseFree(tt.lease, tt.same)).To(Equal(tt.free))
 		})
 	}
 }

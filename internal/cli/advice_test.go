@@ -20,46 +20,51 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
 
-var (
-	reasonRow    = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|.*\\|([^|]*)\\|$")
-	markdownLink = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
-)
-
-func TestEveryReasonHasTheAdviceOfTheConditionsPage(t *testing.T) {
+func TestEveryReasonHasAdvice(t *testing.T) {
 	g := NewWithT(t)
 	root := filepath.Join("..", "..")
-	for name, reason := range reasons(t, filepath.Join(root, "api", "v1alpha1", "conditions.go")) {
+	declared := reasons(t, filepath.Join(root, "api", "v1alpha1", "conditions.go"))
+	for name, reason := range declared {
 		g.Expect(advice).To(HaveKey(reason), name)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "conditions.md"))
-	g.Expect(err).NotTo(HaveOccurred())
-	_, rows, found := strings.Cut(string(page), "## Reasons of")
-	g.Expect(found).To(BeTrue())
-	documented := map[string]string{}
-	for _, row := range reasonRow.FindAllStringSubmatch(rows, -1) {
-		documented[row[1]] = withoutMarkdown(row[2])
-	}
-	g.Expect(advice).To(Equal(documented))
+	g.Expect(advice).To(HaveLen(len(declared)))
 }
 
-// withoutMarkdown returns a cell as a terminal shows it.
-func withoutMarkdown(cell string) string {
-	text := markdownLink.ReplaceAllStringFunc(strings.TrimSpace(cell), func(link string) string {
-		parts := markdownLink.FindStringSubmatch(link)
-		return parts[1] + " (" + path.Join("docs/reference", parts[2]) + ")"
-	})
-	return strings.ReplaceAll(text, "`", "")
+func TestOnlyWhereNothingIsToBeDoneThereIsNoAdvice(t *testing.T) {
+	g := NewWithT(t)
+	var silent []string
+	for reason, do := range advice {
+		if do == "" {
+			silent = append(silent, reason)
+		}
+	}
+	g.Expect(silent).To(ConsistOf(
+		fleetv1.ReadyReason, fleetv1.FleetClusterCreatedReason, fleetv1.WorkloadReachableReason, fleetv1.AgentDeployedReason,
+		fleetv1.CredentialsIssuedReason, fleetv1.AgentConnectedReason, fleetv1.AgentUpToDateReason, fleetv1.BundlesReadyReason,
+		fleetv1.TargetedReason, fleetv1.SelectedReason, fleetv1.NotPausedReason, fleetv1.NotDeletingReason, fleetv1.RolledOutReason))
+}
+
+func TestAdviceIsShownWithoutMarkup(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Advice(fleetv1.PausedReason)).To(Equal("See [Pause](docs/concepts/pause.md)."))
+	g.Expect(whatToDo(fleetv1.PausedReason)).To(Equal("See Pause (docs/concepts/pause.md)."))
+	for reason := range advice {
+		g.Expect(whatToDo(reason)).NotTo(ContainSubstring("`"))
+		for _, match := range markdownLink.FindAllStringSubmatch(advice[reason], -1) {
+			page, _, _ := strings.Cut(match[2], "#")
+			g.Expect(filepath.Join("..", "..", page)).To(BeARegularFile(), reason)
+		}
+	}
 }
 
 // reasons returns the reasons that a file declares, by the names of the constants.

@@ -113,7 +113,7 @@ func wrongFor(reason, message string) (verdict, string) {
 	if message != "" {
 		text += ": " + strings.TrimSuffix(oneLine(message), ".") + "."
 	}
-	if do := advice[reason]; do != "" {
+	if do := whatToDo(reason); do != "" {
 		text += " " + do
 	}
 	return verdictWrong, text

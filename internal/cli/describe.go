@@ -89,7 +89,7 @@ func describe(f *facts, managerNamespace string) description {
 	for _, c := range reg.Status.Conditions {
 		d.Conditions = append(d.Conditions, conditionLine{
 			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Since: c.LastTransitionTime,
-			Message: oneLine(c.Message), WhatToDo: advice[c.Reason],
+			Message: oneLine(c.Message), WhatToDo: whatToDo(c.Reason),
 		})
 	}
 	return d

@@ -131,7 +131,7 @@ func (r *orphanRemoval) begin(ctx context.Context, o *orphan) (time.Time, error)
 	if err := r.stopHosted(ctx, reg); err != nil {
 		return time.Time{}, err
 	}
-	if err := r.writer.RemoveHosted(ctx, reg); err != nil {
+	if _, err := r.writer.RemoveHosted(ctx, reg, true); err != nil {
 		return time.Time{}, err
 	}
 	return since, r.writer.Orphan(ctx, reg)

@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,15 +31,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/config"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
@@ -64,6 +68,8 @@ type renderOptions struct {
 // rendering is what the manifests are made from.
 type rendering struct {
 	upstream.Registration
+	// cluster is the key that the caller knows the Cluster by.
+	cluster          client.ObjectKey
 	managerNamespace string
 	// clientID is that of a Fleet Cluster that is there, empty where there is none.
 	clientID     string
@@ -147,7 +153,7 @@ func (o *renderOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	in := &rendering{managerNamespace: o.managerNamespace, Registration: upstream.Registration{
+	in := &rendering{cluster: key, managerNamespace: o.managerNamespace, Registration: upstream.Registration{
 		FleetCluster: types.NamespacedName{Namespace: key.Namespace, Name: fleet.ClusterName(name)},
 	}}
 	if !o.offline {
@@ -172,16 +178,19 @@ func (o *renderOptions) look(ctx context.Context, key client.ObjectKey, in *rend
 	}
 	cluster, reg := &clusterv1.Cluster{}, &fleetv1.FleetRegistration{}
 	// Neither Cluster API nor capi-fleet need be there.
-	if found, err := get(ctx, c, key, cluster); ignoreNoMatch(err) != nil {
+	hasCluster, err := get(ctx, c, key, cluster)
+	if ignoreNoMatch(err) != nil {
 		return err
-	} else if found {
-		in.ClusterUID = cluster.UID
 	}
 	switch found, err := get(ctx, c, key, reg); {
 	case ignoreNoMatch(err) != nil:
 		return err
 	case found:
 		in.ID, in.FleetCluster, in.Namespace, in.agent = reg.Spec.RegistrationID, types.NamespacedName(reg.Spec.FleetCluster), reg.Status.Namespace, reg.Spec.Agent
+	}
+	if hasCluster {
+		in.ClusterUID = cluster.UID
+		in.Target, _ = targeting.Resolve(reg.Spec.Targeting, cluster, in.FleetCluster.Namespace)
 	}
 	if err := lookAtFleetCluster(ctx, c, in); err != nil {
 		return err
@@ -275,19 +284,61 @@ func (o *renderOptions) printManagement(in *rendering) error {
 # 1. kubectl apply --server-side --filename THIS_FILE
 # 2. kubectl patch clusters.fleet.cattle.io %[2]s --namespace %[3]s --subresource=status --type=merge --patch='{"status":{"namespace":"%[4]s"}}'
 # 3. kubectl create token %[4]s --namespace %[5]s --duration=72h > token
-# 4. %[6]s render %[7]s --namespace %[3]s --for workload --registration-id %[8]s --token-file token > workload.yaml
+# 4. %[6]s > workload.yaml
 #
 # and then with an admin's rights on the workload cluster: kubectl apply --server-side --filename workload.yaml
 # When three quarters of the token's life are over, do 3, 4 and the last again. The agent is not restarted.
-`, in.FleetCluster, in.FleetCluster.Name, in.FleetCluster.Namespace, in.Namespace, in.managerNamespace, programName, in.FleetCluster.Name, in.ID)
+`, in.FleetCluster, in.FleetCluster.Name, in.FleetCluster.Namespace, in.Namespace, in.managerNamespace, o.workloadCommand(in))
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.managerNamespace}},
 	}
 	if in.FleetCluster.Namespace != in.managerNamespace {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in.FleetCluster.Namespace}})
 	}
-	objects = append(objects, upstream.SharedObjects(in.managerNamespace)...)
+	shared, err := sharedObjects(in.managerNamespace)
+	if err != nil {
+		return err
+	}
+	objects = append(objects, shared...)
 	return printManifests(o.Out, append(objects, in.Objects(in.managerNamespace, in.clientID)...))
+}
+
+// sharedObjects returns what the agents of all clusters share, for a management cluster
+// on which capi-fleet is not installed: their roles, and the admission policy that holds
+// them to their heartbeat.
+func sharedObjects(managerNamespace string) ([]client.Object, error) {
+	objects := upstream.SharedObjects(managerNamespace)
+	policy, err := agentStatusPolicy()
+	return append(objects, policy...), err
+}
+
+// agentStatusPolicy returns the admission policy that holds agents to their heartbeat, and
+// its binding, as they are installed.
+func agentStatusPolicy() ([]client.Object, error) {
+	var objects []client.Object
+	decoder := utilyaml.NewYAMLToJSONDecoder(bytes.NewReader(config.AgentStatusPolicy))
+	for {
+		object := &unstructured.Unstructured{}
+		switch err := decoder.Decode(object); {
+		case errors.Is(err, io.EOF):
+			return objects, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading the admission policy for agents: %w", err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// workloadCommand returns the command that prints the objects of the workload cluster.
+func (o *renderOptions) workloadCommand(in *rendering) string {
+	command := fmt.Sprintf("%s render %s --namespace %s --for workload --registration-id %s", programName, in.cluster.Name, in.cluster.Namespace, in.ID)
+	if o.managerNamespace != defaultManagerNamespace {
+		command += " --manager-namespace " + o.managerNamespace
+	}
+	if o.fleetNamespace != fleet.DefaultAgentNamespace {
+		command += " --fleet-namespace " + o.fleetNamespace
+	}
+	return command + " --token-file token"
 }
 
 func (o *renderOptions) printWorkload(in *rendering) error {

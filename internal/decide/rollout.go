@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -50,10 +51,12 @@ func Settings(agent fleetv1.AgentSpec) string {
 type Turn int
 
 const (
-	// AtOnce is for agents that a restart takes nothing from: there is none yet, it is
-	// silent, or it is being changed already, so that it counts either way.
+	// AtOnce is for agents that a restart takes nothing from: there is none yet, it has
+	// never reported, it needs the settings to report again, or it is being changed
+	// already, so that it counts either way.
 	AtOnce Turn = iota
-	// InTurn is for agents that report: as many at once as the policy lets.
+	// InTurn is for agents that report, or may do so again by themselves: as many at once
+	// as the policy lets.
 	InTurn
 	// Later is for workload clusters that cannot be reached.
 	Later
@@ -62,7 +65,7 @@ const (
 // TurnOf decides when the registration takes the settings wanted, which are not those that
 // it has.
 func TurnOf(reg *fleetv1.FleetRegistration, wanted fleetv1.AgentSpec) Turn {
-	connected := isTrue(reg, fleetv1.AgentConnectedCondition)
+	connected := Reports(reg)
 	switch {
 	case reg.Status.Agent.Revision == "", Changing(reg):
 		return AtOnce
@@ -71,10 +74,28 @@ func TurnOf(reg *fleetv1.FleetRegistration, wanted fleetv1.AgentSpec) Turn {
 		return AtOnce
 	case isFalse(reg, fleetv1.WorkloadReachableCondition):
 		return Later
-	case connected:
-		return InTurn
+	case !connected && neverReported(reg):
+		return AtOnce
 	}
-	return AtOnce
+	// Silent ones too: when the management cluster was away, all are silent.
+	return InTurn
+}
+
+func neverReported(reg *fleetv1.FleetRegistration) bool {
+	upToDate := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.AgentUpToDateCondition)
+	return upToDate != nil && upToDate.Reason == fleetv1.WaitingForHeartbeatReason
+}
+
+// Reports tells whether the registration's agent reports. Those that do have their turn
+// first: one that is silent for a reason of its own would fail and keep a place for ever.
+func Reports(reg *fleetv1.FleetRegistration) bool {
+	return isTrue(reg, fleetv1.AgentConnectedCondition)
+}
+
+// Waits tells whether the registration is still to take the settings wanted in its turn.
+func Waits(reg *fleetv1.FleetRegistration, wanted fleetv1.AgentSpec) bool {
+	return reg.DeletionTimestamp.IsZero() && !isTrue(reg, fleetv1.PausedCondition) && !isFalse(reg, fleetv1.SelectedCondition) &&
+		!equality.Semantic.DeepEqual(reg.Spec.Agent, wanted) && TurnOf(reg, wanted) == InTurn
 }
 
 func sameEndpoint(a, b fleetv1.AgentSpec) bool {

@@ -77,7 +77,10 @@ func TestTurns(t *testing.T) {
 		{"has joined and not reported", running("v1", isSilent, say(fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.WaitingForHeartbeatReason)), of("v2"), AtOnce, false},
 		{"reports", running("v1"), of("v2"), InTurn, false},
 		{"reports, and the address is another", running("v1"), moved, InTurn, false},
-		{"silent", running("v1", isSilent), of("v2"), AtOnce, false},
+		{"silent", running("v1", isSilent), of("v2"), InTurn, false},
+		{"silent, and the address is another", running("v1", isSilent), moved, AtOnce, false},
+		{"silent, and the CA is another", running("v1", isSilent), certified, AtOnce, false},
+		{"silent and unreachable, and has never reported", running("v1", isSilent, isUnreachable, say(fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.WaitingForHeartbeatReason)), of("v2"), Later, false},
 		{"silent and unreachable", running("v1", isSilent, isUnreachable), of("v2"), Later, false},
 		{"silent and unreachable, and the address is another", running("v1", isSilent, isUnreachable), moved, AtOnce, false},
 		{"silent and unreachable, and the CA is another", running("v1", isSilent, isUnreachable), certified, AtOnce, false},
@@ -99,6 +102,27 @@ func TestTurns(t *testing.T) {
 	gone := running("v1", hasFailed)
 	gone.DeletionTimestamp = &now
 	NewWithT(t).Expect(Changing(gone)).To(BeFalse(), "it goes")
+}
+
+func TestWhoWaitsForATurn(t *testing.T) {
+	now := metav1.Now()
+	for _, tt := range []struct {
+		name string
+		reg  *fleetv1.FleetRegistration
+		want bool
+	}{
+		{"reports", running("v1"), true},
+		{"silent", running("v1", isSilent), true},
+		{"has them", running("v2"), false},
+		{"joins", running("v1", joins), false},
+		{"unreachable", running("v1", isUnreachable), false},
+		{"is being changed", running("v1", isUpdating), false},
+		{"paused", running("v1", isPaused), false},
+		{"lost its selection", running("v1", say(fleetv1.SelectedCondition, metav1.ConditionFalse, fleetv1.LabelRemovedReason)), false},
+		{"goes", running("v1", func(reg *fleetv1.FleetRegistration) { reg.DeletionTimestamp = &now }), false},
+	} {
+		NewWithT(t).Expect(Waits(tt.reg, of("v2"))).To(Equal(tt.want), tt.name)
+	}
 }
 
 func TestSettingsThatCannotBePutInPlaceAreKnown(t *testing.T) {

@@ -78,6 +78,16 @@ func LabelValue(name string) string {
 	return strings.TrimRight(name[:maxNameLength-1-hashDigits], "-.") + "-" + hexSHA256(name)[:hashDigits]
 }
 
+// IsLabelValue tells whether value is LabelValue(name). Of a name that ClassGroupName cut it
+// compares the hash.
+func IsLabelValue(value, name string) bool {
+	if value == LabelValue(name) {
+		return true
+	}
+	hash := len(value) - hashDigits - 1
+	return hash > 0 && len(name) > maxNameLength && strings.HasPrefix(name, value[:hash]) && strings.HasSuffix(name, value[hash:])
+}
+
 // ClassGroupName returns the name of the ClusterGroup for a ClusterClass, in the namespace
 // of the class or in another one, as the provider that came before this one named it.
 func ClassGroupName(namespace, classNamespace, class string) string {

@@ -129,3 +129,17 @@ func TestNamesOfGroupsAreThoseOfTheEarlierProvider(t *testing.T) {
 		t.Errorf("unexpected names %q and %q", a, b)
 	}
 }
+
+func TestTheNameOfAGroupTellsWhetherItIsOfAClass(t *testing.T) {
+	for _, class := range []string{"edge", strings.Repeat("c", 63), strings.Repeat("c", 100), strings.Repeat("c", 250)} {
+		name := strings.TrimSuffix(ClassGroupName("team-a", "classes", class), ".classes")
+		if !IsLabelValue(LabelValue(class), name) {
+			t.Errorf("%s is not of %s", name, class)
+		}
+		for _, other := range []string{"", "edge-2", class[:3], strings.Repeat("d", 100)} {
+			if IsLabelValue(LabelValue(other), name) || IsLabelValue(LabelValue(class), other) {
+				t.Errorf("%s is taken for %s", other, class)
+			}
+		}
+	}
+}

@@ -78,6 +78,11 @@ const (
 	BundleNameLabel = "fleet.cattle.io/bundle-name"
 	// BundleNamespaceLabel names the namespace of a BundleDeployment's Bundle.
 	BundleNamespaceLabel = "fleet.cattle.io/bundle-namespace"
+	// ClusterNamespaceLabel and ClusterLabel on a BundleDeployment name the Cluster that it
+	// is for.
+	ClusterNamespaceLabel = "fleet.cattle.io/cluster-namespace"
+	// ClusterLabel names the Cluster of a BundleDeployment.
+	ClusterLabel = "fleet.cattle.io/cluster"
 
 	// BundleIDAnnotation and AgentNamespaceAnnotation are in the chart metadata of
 	// the Helm releases that Fleet's agent makes.

@@ -131,14 +131,13 @@ type Options struct {
 // a wrong flag or value is one line; pflag.ErrHelp means that --help was asked for,
 // and the second result is then the text to print.
 func ParseFlags(args []string) (*Options, string, error) {
-	o := &Options{logging: logsv1.NewLoggingConfiguration()}
-	// Cluster API's managers log at this level by default.
-	o.logging.Verbosity = 2
-
+	o := newOptions()
 	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	fs.Usage = func() {}
-	o.addFlags(fs)
+	for _, set := range o.flags().FlagSets {
+		fs.AddFlagSet(set)
+	}
 
 	if err := fs.Parse(args); err != nil {
 		return nil, fs.FlagUsages(), err
@@ -152,8 +151,26 @@ func ParseFlags(args []string) (*Options, string, error) {
 	return o, "", nil
 }
 
-func (o *Options) addFlags(fs *pflag.FlagSet) {
-	logsv1.AddFlags(o.logging, fs)
+// Flags returns the flags with their defaults in the groups "capi-fleet", "Cluster API",
+// which are those that every manager of Cluster API has, and "logging".
+func Flags() cliflag.NamedFlagSets { return newOptions().flags() }
+
+func newOptions() *Options {
+	o := &Options{logging: logsv1.NewLoggingConfiguration()}
+	// Cluster API's managers log at this level by default.
+	o.logging.Verbosity = 2
+	return o
+}
+
+func (o *Options) flags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+	o.addOwnFlags(sets.FlagSet("capi-fleet"))
+	o.addManagerFlags(sets.FlagSet("Cluster API"))
+	logsv1.AddFlags(o.logging, sets.FlagSet("logging"))
+	return sets
+}
+
+func (o *Options) addManagerFlags(fs *pflag.FlagSet) {
 	capiflags.AddManagerOptions(fs, &o.manager)
 
 	// Only --kubeconfig; the process-wide set may hold flags of other packages.
@@ -162,7 +179,7 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 	fs.AddGoFlagSet(goFlags)
 
 	fs.BoolVar(&o.leaderElect, "leader-elect", false,
-		"Elect a leader among several managers. Only the leader works.")
+		"Elect a leader among several managers. Only the leader works. The shipped Deployment sets it.")
 	fs.DurationVar(&o.leaderElectLeaseDuration, "leader-elect-lease-duration", 15*time.Second,
 		"How long the others wait for a silent leader before one of them takes over.")
 	fs.DurationVar(&o.leaderElectRenewDeadline, "leader-elect-renew-deadline", 10*time.Second,
@@ -172,7 +189,7 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", "",
 		"Look only at the Clusters of this namespace. Empty means all.")
 	fs.StringVar(&o.WatchFilter, "watch-filter", "",
-		fmt.Sprintf("Look only at objects whose label %s has this value. Empty means all.", clusterv1.WatchLabel))
+		fmt.Sprintf("Look only at Clusters and FleetRegistrations whose label %s has this value. Empty means all.", clusterv1.WatchLabel))
 	fs.DurationVar(&o.SyncPeriod, "sync-period", 10*time.Minute,
 		"Time after which everything is reconciled anew.")
 	fs.Float32Var(&o.kubeAPIQPS, "kube-api-qps", 100,
@@ -185,7 +202,9 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 		"Address that serves pprof without authentication, such as localhost:6060. Empty means none.")
 	fs.BoolVar(&o.contentionProfiling, "contention-profiling", false,
 		"Profile where goroutines block.")
+}
 
+func (o *Options) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.FleetNamespace, "fleet-namespace", fleet.DefaultAgentNamespace,
 		"Namespace of Fleet on the management cluster.")
 	fs.StringVar(&o.ManagerNamespace, "manager-namespace", managerNamespace(),
@@ -200,9 +219,9 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.AgentCheckinInterval, "agent-checkin-interval", 0,
 		"Time between two heartbeats of an agent where Fleet's configuration does not say. 0 leaves it to the agent.")
 	fs.StringVar(&o.AgentTokenDir, "agent-token-dir", agent.DefaultTokenDir,
-		"Directory of the token file as the agent sees it. {namespace} in it stands for the cluster namespace.")
+		"Directory of the token file as the agent sees it. {namespace} in it stands for the cluster namespace. A change makes new pods.")
 	fs.DurationVar(&o.MaxTokenLifetime, "max-token-lifetime", 0,
-		"Longest life that is asked for with an agent's token, whatever a policy says, at least 10m. 0 sets no limit.")
+		"Longest life that is asked for with an agent's token, whatever a policy says, at least 10m, which is the least that API servers grant. 0 sets no limit.")
 	fs.DurationVar(&o.WorkloadResyncInterval, "workload-resync-interval", 10*time.Hour,
 		"Time after which the agent's objects in a workload cluster are looked at although nothing calls for it, a tenth more or less at random; at least 1m. 0 turns it off.")
 	fs.IntVar(&o.RegistrationConcurrency, "registration-concurrency", 50,

@@ -219,8 +219,19 @@ func cleanStatus(method string, code int, body []byte, isJSON bool) (metav1.Stat
 			}
 		}
 	}
+	if sent.Reason == metav1.StatusReasonInternalError && strings.Contains(sent.Message, callingWebhook) {
+		clean.Details.Causes = append(clean.Details.Causes, metav1.StatusCause{Type: CauseTypeWebhook})
+	}
 	return clean, true
 }
+
+// callingWebhook is how an API server says it (Kubernetes,
+// apiserver/pkg/util/webhook.ErrCallingWebhook), and nothing but the words does.
+const callingWebhook = "failed calling webhook"
+
+// CauseTypeWebhook is the cause of an internal error of an API server that could not call
+// an admission webhook which it needs: it refuses that object, and is not ill itself.
+const CauseTypeWebhook metav1.CauseType = "FailedCallingWebhook"
 
 func answer(req *http.Request, code int, body []byte) *http.Response {
 	return &http.Response{

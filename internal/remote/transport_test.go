@@ -405,6 +405,16 @@ func TestAnswerAboutOneObjectStaysRecognisable(t *testing.T) {
 			expectNoCanary(t, fmt.Sprintf("%+v", err), fmt.Sprintf("%+v", err.(apierrors.APIStatus).Status()))
 		})
 	}
+	t.Run("webhook that cannot be called", func(t *testing.T) {
+		for said, want := range map[string]bool{`failed calling webhook \"` + canary + `\": ` + canary: true, canary: false} {
+			s := server(t, reply(500, jsonType, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"InternalError","message":"Internal error occurred: `+said+`"}`))
+			err := connect(t, dialer(), kubeconfig(t, s)).Create(t.Context(), secret())
+			if got := apierrors.HasStatusCause(err, CauseTypeWebhook); got != want {
+				t.Errorf("%q: got %v", said, err)
+			}
+			expectNoCanary(t, fmt.Sprintf("%+v", err), fmt.Sprintf("%+v", err.(apierrors.APIStatus).Status()))
+		}
+	})
 	t.Run("media type that is not known", func(t *testing.T) {
 		s := server(t, reply(415, "text/plain", canary))
 		err := connect(t, dialer(), kubeconfig(t, s)).Create(t.Context(), secret())

@@ -34,6 +34,10 @@ type Class struct {
 	Namespace string
 	// ClassNamespace and Name are those of the ClusterClass.
 	ClassNamespace, Name string
+	// Shared says that Clusters of other namespaces are among them. Then the labels of the
+	// ClusterClass are nothing to select the group by: who owns a Cluster may have written
+	// them, and would choose among the bundles of the namespace.
+	Shared bool
 }
 
 // classOf returns the ClusterClass that a Cluster uses. What a Cluster says need not be
@@ -54,10 +58,13 @@ func ClassOf(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	own := cluster.Namespace == namespace && classNamespace == namespace
 	if !own && !slices.Contains(settings.ClassNamespaces, classNamespace) {
 		return nil, &Problem{fleetv1.ClassNamespaceNotListedReason,
-			fmt.Sprintf("The ClusterClass of the Cluster is in namespace %s, which the policy does not list in classNamespaces: its bundles do not reach the cluster, and there is no group for it", classNamespace)}
+			fmt.Sprintf("The ClusterClass of the Cluster is in namespace %s, which the policy does not list in classNamespaces: the Fleet Cluster does not get the labels of that class, and is in no group by it", classNamespace)}
 	}
-	return &Class{Namespace: namespace, ClassNamespace: classNamespace, Name: name}, nil
+	return &Class{Namespace: namespace, ClassNamespace: classNamespace, Name: name, Shared: cluster.Namespace != namespace}, nil
 }
+
+// classKeys are those of the labels of a ClusterClass.
+var classKeys = []string{fleetv1.ClassNameLabel, fleetv1.ClassNamespaceLabel}
 
 // ClassKey returns what tells the ClusterClass of a Cluster from others, as in Class.ID,
 // empty where it has none.
@@ -97,8 +104,11 @@ func (c Class) Labels() map[string]string {
 	}
 }
 
-// GroupLabels are the labels of the group: those of the ClusterClass and the two that
-// say which it is.
+// GroupLabels are the labels of the group: those of the ClusterClass, where it is not
+// shared, and the two that say which it is.
 func (c Class) GroupLabels(ofClass map[string]string) map[string]string {
+	if c.Shared {
+		return c.Labels()
+	}
 	return merged(copied(ofClass, []fleetv1.KeyPattern{"*"}, nil), c.Labels())
 }

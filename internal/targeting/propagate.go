@@ -107,17 +107,21 @@ func labelPatterns(labels fleetv1.LabelPropagation, sameNamespace bool) []fleetv
 	})
 }
 
-// labels returns the labels of the Fleet Cluster.
-func labels(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, fleetNamespace string) map[string]string {
+// labels returns the labels of the Fleet Cluster, with those of its ClusterClass where
+// it may have them. It tells whether those to copy are left out, being too large.
+func labels(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, fleetNamespace string, withClass bool) (all map[string]string, tooLarge bool) {
 	sameNamespace := fleetNamespace == cluster.Namespace
 	include := labelPatterns(settings.Labels, sameNamespace)
-	all := copied(cluster.Labels, include, settings.Labels.Exclude)
+	all = copied(cluster.Labels, include, settings.Labels.Exclude)
+	if tooLarge = TooLarge(all); tooLarge {
+		clear(all)
+	}
 	for key, value := range settings.Labels.Static {
 		if !Reserved(key) {
 			all[key] = string(value)
 		}
 	}
-	if name, namespace, ok := classOf(cluster); ok {
+	if name, namespace, ok := classOf(cluster); ok && withClass {
 		for key, value := range map[string]string{fleetv1.ClassNameLabel: fleet.LabelValue(name), fleetv1.ClassNamespaceLabel: namespace} {
 			if sameNamespace || slices.Contains(include, fleetv1.KeyPattern(key)) {
 				all[key] = value
@@ -130,7 +134,7 @@ func labels(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, flee
 	if name := displayName(settings.DisplayName, cluster, sameNamespace); name != "" {
 		all[fleet.ClusterDisplayNameLabel] = name
 	}
-	return all
+	return all, tooLarge
 }
 
 // displayName returns the name that Rancher shows. Bundles can be for a name, so outside
@@ -145,9 +149,25 @@ func displayName(format fleetv1.NameFormat, cluster *clusterv1.Cluster, sameName
 	return fleet.LabelValue(cluster.Namespace + "." + cluster.Name)
 }
 
-// annotationLimit is how much of annotations is copied, in bytes of keys and values. The
-// API server takes 256 KiB for all of an object.
-const annotationLimit = 128 << 10
+// How much of labels and annotations is copied, in bytes of keys and values and of the keys
+// again in the record. The API server takes 256 KiB of annotations for all of an object,
+// and the record is one.
+const (
+	labelLimit      = 64 << 10
+	annotationLimit = 128 << 10
+)
+
+// size returns what a label or an annotation adds to an object.
+func size(key, value string) int { return len(key) + len(value) + len(key) + len(`"",`) }
+
+// TooLarge tells whether labels are more than is copied.
+func TooLarge(labels map[string]string) bool {
+	sum := 0
+	for key, value := range labels {
+		sum += size(key, value)
+	}
+	return sum > labelLimit
+}
 
 // annotations returns the annotations of the Fleet Cluster, and the keys of those that
 // are too large together.
@@ -158,9 +178,9 @@ func annotations(settings fleetv1.AnnotationPropagation, cluster *clusterv1.Clus
 			all[key] = string(value)
 		}
 	}
-	size := 0
+	sum := 0
 	for _, key := range sortedKeys(all) {
-		if size += len(key) + len(all[key]); size > annotationLimit {
+		if sum += size(key, all[key]); sum > annotationLimit {
 			delete(all, key)
 			left = append(left, key)
 		}

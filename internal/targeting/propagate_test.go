@@ -18,6 +18,7 @@ package targeting
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -220,4 +221,58 @@ func TestAnnotationsThatAreTooLargeAreLeftOutAndReported(t *testing.T) {
 	target, problems := Resolve(fleetv1.TargetingSettings{Annotations: fleetv1.AnnotationPropagation{Include: []fleetv1.KeyPattern{"*"}}}, cluster, own)
 	g.Expect(sortedKeys(target.Annotations)).To(Equal([]string{"part-0", "part-1", "part-2", "part-3"}))
 	g.Expect(problems).To(ConsistOf(HaveField("Reason", fleetv1.AnnotationsTooLargeReason)))
+}
+
+// many returns so many labels or annotations.
+func many(count int) map[string]string {
+	all := map[string]string{}
+	for i := range count {
+		all[fmt.Sprintf("a-long-domain-of-some-tenant.example.org/label-%d", i)] = "x"
+	}
+	return all
+}
+
+func TestLabelsThatAreTooLargeStayAsTheyAreAndAreReported(t *testing.T) {
+	g := NewWithT(t)
+	settings := fleetv1.TargetingSettings{Labels: fleetv1.LabelPropagation{Static: map[string]fleetv1.LabelValue{"tier": "edge"}}, Shard: "red"}
+	few := labelled(map[string]string{"env": "prod", "site": "7"})
+	before, problems := Resolve(settings, few, own)
+	g.Expect(problems).To(BeEmpty())
+	live := made(before)
+	labels := maps.Clone(live.Labels)
+
+	// Also those that the Cluster has no more, or has another value of.
+	settings.Shard = "blue"
+	flooded, problems := Resolve(settings, labelled(merged(many(1000), map[string]string{"env": "dev"})), own)
+	g.Expect(problems).To(ConsistOf(HaveField("Reason", fleetv1.LabelsTooLargeReason)))
+	apply(t, live, flooded.Patch(live))
+	labels[fleet.ShardRefLabel] = "blue"
+	g.Expect(live.Labels).To(Equal(labels), "what the policy sets is in place")
+	g.Expect(flooded.Patch(live)).To(BeNil())
+	g.Expect(made(flooded).Labels).To(Equal(map[string]string{
+		"tier": "edge", fleet.ShardRefLabel: "blue", fleet.ClusterManagementLabel: "capi-fleet",
+	}), "one that is made now")
+
+	after, _ := Resolve(settings, labelled(map[string]string{"env": "dev"}), own)
+	apply(t, live, after.Patch(live))
+	delete(labels, "site")
+	labels["env"] = "dev"
+	g.Expect(live.Labels).To(Equal(labels))
+}
+
+// The record of what was copied is an annotation too.
+func TestAllThatIsCopiedFitsIntoTheAnnotationsOfAnObject(t *testing.T) {
+	g := NewWithT(t)
+	settings := fleetv1.TargetingSettings{Annotations: fleetv1.AnnotationPropagation{Include: []fleetv1.KeyPattern{"*"}}}
+	for count := 100; count < 4000; count += 100 {
+		cluster := labelled(many(min(count, 600)))
+		cluster.Annotations = many(count)
+		target, _ := Resolve(settings, cluster, own)
+		g.Expect(target.Full).To(BeFalse())
+		sum := 0
+		for key, value := range made(target).Annotations {
+			sum += len(key) + len(value)
+		}
+		g.Expect(sum).To(BeNumerically("<", 200<<10), "of 256 KiB")
+	}
 }

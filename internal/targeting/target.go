@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"math/big"
 	"reflect"
 	"slices"
 
@@ -38,6 +39,12 @@ type Target struct {
 	// Class is the ClusterClass whose group the Fleet Cluster is in, nil where it is in
 	// none.
 	Class *Class
+	// Stay keeps the Fleet Cluster in the group that it is in: the labels of a ClusterClass
+	// that are there stay, whatever Labels has.
+	Stay bool
+	// Full says that Labels lacks those of the Cluster, which are too large. What is there
+	// stays as it is: a label that goes uninstalls.
+	Full bool
 }
 
 // Problem is something that keeps a Fleet Cluster from being all that its policy asks for.
@@ -52,6 +59,11 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	if problem != nil {
 		problems = append(problems, *problem)
 	}
+	labels, full := labels(settings, cluster, namespace, problem == nil)
+	if full {
+		problems = append(problems, Problem{fleetv1.LabelsTooLargeReason,
+			"The labels of the Cluster that spec.targeting.labels includes are too large together; those that are on the Fleet Cluster stay as they are"})
+	}
 	values, missing := resolveValues(settings.Values, cluster)
 	if missing != nil {
 		problems = append(problems, *missing)
@@ -62,12 +74,26 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 			"The annotations of the Cluster that spec.targeting.annotations includes are too large together; some are left out"})
 	}
 	return Target{
-		Labels:      labels(settings, cluster, namespace),
+		Labels:      labels,
 		Annotations: annotations,
 		Values:      values,
 		Paused:      settings.Paused,
 		Class:       class,
+		Stay:        problem != nil,
+		Full:        full,
 	}, problems
+}
+
+// StayOut keeps the Fleet Cluster out of the group of its ClusterClass, which cannot be
+// had. One that is in no group gets the labels of the class nevertheless; not so where
+// Clusters of other namespaces are, which could get into a group of somebody else.
+func (t *Target) StayOut() {
+	t.Stay = true
+	if t.Class.Shared {
+		t.Labels = merged(t.Labels, nil)
+		maps.DeleteFunc(t.Labels, func(key, _ string) bool { return slices.Contains(classKeys, key) })
+	}
+	t.Class = nil
 }
 
 // Record is what capi-fleet put on an object, and so may take away. It is the value of
@@ -77,8 +103,10 @@ type Record struct {
 	Annotations []string `json:"annotations,omitempty"`
 	Values      []string `json:"values,omitempty"`
 	Paused      bool     `json:"paused,omitempty"`
-	// Class is the ClusterClass that a ClusterGroup is for, see Class.ID.
-	Class string `json:"class,omitempty"`
+	// Class is the ClusterClass that a ClusterGroup is for, see Class.ID, and Shared says
+	// for which Clusters of it, see Class.
+	Class  string `json:"class,omitempty"`
+	Shared bool   `json:"shared,omitempty"`
 }
 
 // ReadRecord returns the record of an object. It tells whether there is one that can be
@@ -117,6 +145,7 @@ func (t Target) Put(cluster *fleet.Cluster) {
 // others put there stays.
 func (t Target) Patch(live *fleet.Cluster) map[string]any {
 	before, _ := ReadRecord(live.Annotations)
+	t.Labels = t.labelsOn(live, before)
 	metadata, spec := map[string]any{}, map[string]any{}
 	annotations := Changes(live.Annotations, t.Annotations, before.Annotations)
 	if record := t.record(live, before); !record.empty() {
@@ -142,6 +171,24 @@ func (t Target) Patch(live *fleet.Cluster) map[string]any {
 		return nil
 	}
 	return patch
+}
+
+// labelsOn returns the labels of a Fleet Cluster that is there.
+func (t Target) labelsOn(live *fleet.Cluster, before Record) map[string]string {
+	labels := merged(t.Labels, nil)
+	if t.Stay && LabelledClass(live.Labels) != "" {
+		for _, key := range classKeys {
+			delete(labels, key)
+		}
+	}
+	for _, key := range before.Labels {
+		_, wanted := labels[key]
+		value, there := live.Labels[key]
+		if there && !wanted && (t.Full || t.Stay && slices.Contains(classKeys, key)) {
+			labels[key] = value
+		}
+	}
+	return labels
 }
 
 // record returns what will be ours on a Fleet Cluster. One that somebody else paused is
@@ -197,14 +244,35 @@ func valueChanges(live, want map[string]apiextensionsv1.JSON, ours []string) map
 	return changes
 }
 
-// sameJSON tells whether two documents say the same. The API server may write a number
-// in another way than it was sent.
-func sameJSON(a, b []byte) bool {
-	if bytes.Equal(a, b) {
+// sameJSON tells whether a value, which is a string, a number or a boolean, says the same
+// as what is there. The API server may write a number in another way than it was sent.
+func sameJSON(there, value []byte) bool {
+	if bytes.Equal(there, value) {
 		return true
 	}
-	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+	x, y := decoded(there), decoded(value)
+	if m, ok := x.(json.Number); ok {
+		n, ok := y.(json.Number)
+		return ok && sameNumber(string(m), string(n))
+	}
+	return x != nil && reflect.DeepEqual(x, y)
+}
+
+func decoded(document []byte) (value any) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return nil
+	}
+	return value
+}
+
+// sameNumber compares numbers exactly, where a float64 would make one of two that differ.
+func sameNumber(a, b string) bool {
+	const bits = 256
+	x, _, errX := big.ParseFloat(a, 10, bits, big.ToNearestEven)
+	y, _, errY := big.ParseFloat(b, 10, bits, big.ToNearestEven)
+	return errX == nil && errY == nil && x.Cmp(y) == 0
 }
 
 func set(in map[string]any, key string, value map[string]any) {

@@ -135,3 +135,23 @@ func TestARecordThatSomebodyWroteTakesNothingOffThatKeepsAFleetClusterOurs(t *te
 	live.Annotations[fleetv1.PropagatedAnnotation] = "no JSON"
 	g.Expect(Target{Labels: map[string]string{"env": "prod"}}.Patch(live)).NotTo(BeNil(), "it is written anew")
 }
+
+func TestValuesAreComparedByWhatTheySay(t *testing.T) {
+	for _, tc := range []struct {
+		there, value string
+		same         bool
+	}{
+		{"9007199254740993", "9007199254740992", false}, // One float64.
+		{"9007199254740993.0", "9007199254740993", true},
+		{"1e3", "1000", true},
+		{"1e999999999", "1000", false},
+		{`"1500"`, "1500", false},
+		{"1500", `"1500"`, false},
+		{`"\u0065u"`, `"eu"`, true},
+		{`{"a":1}`, "1", false},
+		{"null", `"null"`, false},
+		{"no JSON", "1", false},
+	} {
+		NewWithT(t).Expect(sameJSON([]byte(tc.there), []byte(tc.value))).To(Equal(tc.same), "%s and %s", tc.there, tc.value)
+	}
+}

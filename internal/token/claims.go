@@ -30,6 +30,9 @@ import (
 // have about a thousand.
 const maxSize = 16 << 10
 
+// skew is how far the clock of an API server may be from ours.
+const skew = 5 * time.Minute
+
 // Claims is what a service account's token says of itself. Nobody has checked it: it
 // comes from a workload cluster.
 type Claims struct {
@@ -71,4 +74,14 @@ func Read(token string) (Claims, bool) {
 		Issued:     time.Unix(claims.Issued, 0),
 		Expires:    time.Unix(claims.Expires, 0),
 	}, true
+}
+
+// Bounded returns the claims with an end that is no later than a token of that lifetime can
+// have: who issued it may say anything, to put off its renewal for ever. False means that by
+// these claims it is of no use at the time now: it has ended, or begins in the future.
+func (c Claims) Bounded(now time.Time, lifetime time.Duration) (Claims, bool) {
+	if latest := c.Issued.Add(lifetime + skew); c.Expires.After(latest) {
+		c.Expires = latest
+	}
+	return c, c.Expires.After(now) && !c.Issued.After(now.Add(skew))
 }

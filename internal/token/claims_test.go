@@ -59,6 +59,30 @@ func TestWhatIsNoTokenIsNotRead(t *testing.T) {
 	}
 }
 
+func TestATokenIsBelievedToLastAsLongAsWasAskedFor(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for name, tt := range map[string]struct {
+		issued, expires, want time.Duration // since now
+		ok                    bool
+	}{
+		"as asked for":             {0, time.Hour, time.Hour, true},
+		"less":                     {0, 10 * time.Minute, 10 * time.Minute, true},
+		"clocks differ a little":   {4 * time.Minute, 64 * time.Minute, 64 * time.Minute, true},
+		"more":                     {0, 1000 * time.Hour, time.Hour + skew, true},
+		"more, a while ago":        {-30 * time.Minute, 1000 * time.Hour, 30*time.Minute + skew, true},
+		"more, long ago":           {-10 * time.Hour, 1000 * time.Hour, -9*time.Hour + skew, false},
+		"ends now":                 {-time.Hour, 0, 0, false},
+		"begins later than clocks": {6 * time.Minute, time.Hour, time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			got, ok := Claims{Issued: now.Add(tt.issued), Expires: now.Add(tt.expires)}.Bounded(now, time.Hour)
+			g.Expect(ok).To(Equal(tt.ok))
+			g.Expect(got).To(Equal(Claims{Issued: now.Add(tt.issued), Expires: now.Add(tt.want)}))
+		})
+	}
+}
+
 func FuzzReadOfWhateverAWorkloadClusterHolds(f *testing.F) {
 	f.Add(jwt(`{"iat":1,"exp":2,"kubernetes.io":{"serviceaccount":null}}`))
 	f.Fuzz(func(t *testing.T, value string) {

@@ -20,14 +20,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,7 +43,7 @@ import (
 // one made it.
 func clusterGroup(class targeting.Class, labels map[string]string) *fleet.ClusterGroup {
 	all := class.GroupLabels(labels)
-	record := targeting.Record{Class: class.ID()}
+	record := targeting.Record{Class: class.ID(), Shared: class.Shared}
 	for key := range all {
 		record.Labels = append(record.Labels, key)
 	}
@@ -73,6 +76,9 @@ func bundleNamespaceMapping(class targeting.Class) *fleet.BundleNamespaceMapping
 // LookClass tells from the cache whether the group of a ClusterClass, or what lets bundles
 // reach it, is someone else's and another. It returns a *Refusal then.
 func (w *Writer) LookClass(ctx context.Context, class targeting.Class) error {
+	if _, err := w.asMade(ctx, class); err != nil {
+		return err
+	}
 	for _, want := range classObjects(class, nil) {
 		live, err := w.cached(ctx, want)
 		if err == nil && live != nil {
@@ -96,24 +102,57 @@ func classObjects(class targeting.Class, labels map[string]string) []client.Obje
 // EnsureClass makes the ClusterGroup of a ClusterClass and, where the class is in another
 // namespace than the Fleet Clusters, the BundleNamespaceMapping, and puts right what
 // differs. It goes by the cache. One that is not ours but selects the same will do; else it
-// returns a *Refusal, once the other object is in place.
+// returns a *Refusal, once the other object is in place. So it does, with another reason,
+// where the labels of the class are too large for the group.
 func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 	labels, err := w.classLabels(ctx, class)
 	if err != nil {
 		return err
 	}
-	var refused error
-	for _, want := range classObjects(class, labels) {
-		err := w.ensureClassObject(ctx, want)
-		if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
-			refused = refusal
-			continue
-		}
-		if err != nil {
+	var refused *Refusal
+	if targeting.TooLarge(labels) {
+		refused = &Refusal{fleetv1.LabelsTooLargeReason, fmt.Sprintf(
+			"The labels of ClusterClass %s/%s are too large together; its group keeps those that it has", class.ClassNamespace, class.Name)}
+		if labels, err = w.groupLabels(ctx, class); err != nil {
 			return err
 		}
 	}
-	return refused
+	class, err = w.asMade(ctx, class)
+	if err != nil && !errors.As(err, &refused) {
+		return err
+	}
+	for _, want := range classObjects(class, labels) {
+		if err := w.ensureClassObject(ctx, want); err != nil && !errors.As(err, &refused) {
+			return err
+		}
+	}
+	if refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// asMade returns the class with its group as it was made, for Clusters of other namespaces
+// or not: labels put on or taken off it later would let bundles reach clusters that are in
+// it, or have them uninstalled. It returns a *Refusal where the group has labels and so is
+// none for Clusters of other namespaces.
+func (w *Writer) asMade(ctx context.Context, class targeting.Class) (targeting.Class, error) {
+	group := clusterGroup(class, nil)
+	live, err := w.cached(ctx, group)
+	if err != nil || live == nil {
+		return class, err
+	}
+	shared := class.Shared
+	if record, ours := targeting.ReadRecord(live.GetAnnotations()); ours {
+		class.Shared = record.Shared
+	} else {
+		class.Shared = contains(class.Labels(), live.GetLabels())
+	}
+	if shared && !class.Shared {
+		return class, &Refusal{fleetv1.ClassGroupForeignReason, fmt.Sprintf(
+			"ClusterGroup %s is for Clusters of its own namespace: it has labels by which bundles select it", client.ObjectKeyFromObject(group))}
+	}
+	return class, nil
 }
 
 // classLabels returns the labels of a ClusterClass, none where it is not there.
@@ -125,6 +164,18 @@ func (w *Writer) classLabels(ctx context.Context, class targeting.Class) (map[st
 		return nil, fmt.Errorf("reading ClusterClass %s: %w", key, err)
 	}
 	return obj.Labels, nil
+}
+
+// groupLabels returns the labels that we put on the group of a class.
+func (w *Writer) groupLabels(ctx context.Context, class targeting.Class) (map[string]string, error) {
+	live, err := w.cached(ctx, clusterGroup(class, nil))
+	if err != nil || live == nil {
+		return nil, err
+	}
+	record, _ := targeting.ReadRecord(live.GetAnnotations())
+	labels := live.GetLabels()
+	maps.DeleteFunc(labels, func(key, _ string) bool { return !slices.Contains(record.Labels, key) })
+	return labels, nil
 }
 
 func (w *Writer) cached(ctx context.Context, want client.Object) (client.Object, error) {
@@ -176,6 +227,40 @@ func (w *Writer) createClassObject(ctx context.Context, want client.Object) erro
 func OurClassObject(obj client.Object) bool {
 	_, ok := targeting.ReadRecord(obj.GetAnnotations())
 	return ok
+}
+
+// GroupClass returns the ID of the class that a ClusterGroup of ours is for, see
+// targeting.Class, and empty where it is none. Others can write the record, so what it says
+// has to go with the name.
+func GroupClass(group *fleet.ClusterGroup) string {
+	record, _ := targeting.ReadRecord(group.Annotations)
+	classNamespace, label := targeting.SplitClass(record.Class)
+	name, ok := group.Name, len(validation.IsDNS1123Label(classNamespace)) == 0
+	if classNamespace != group.Namespace {
+		var suffixed bool
+		name, suffixed = strings.CutSuffix(name, "."+classNamespace)
+		ok = ok && suffixed
+	}
+	if !ok || !fleet.IsLabelValue(label, name) {
+		return ""
+	}
+	return record.Class
+}
+
+// MayDelete tells whether a ClusterGroup or a BundleNamespaceMapping is as capi-fleet made
+// it. One that selects something else by now serves somebody else.
+func MayDelete(obj client.Object) bool {
+	if !OurClassObject(obj) || !obj.GetDeletionTimestamp().IsZero() {
+		return false
+	}
+	switch obj := obj.(type) {
+	case *fleet.ClusterGroup:
+		namespace, name := targeting.SplitClass(GroupClass(obj))
+		return sameSelectors(obj, clusterGroup(targeting.Class{ClassNamespace: namespace, Name: name}, nil))
+	case *fleet.BundleNamespaceMapping:
+		return sameSelectors(obj, bundleNamespaceMapping(targeting.Class{Namespace: obj.Name}))
+	}
+	return false
 }
 
 // judgeClassObject returns a *Refusal where an object is in the way of the one wanted: it

@@ -18,6 +18,7 @@ package upstream
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"testing"
 
@@ -187,4 +188,71 @@ func TestObjectsOfOthersAreNotTouched(t *testing.T) {
 			g.Expect(a.writes()).To(BeEmpty())
 		})
 	}
+}
+
+func inWorkspace(class targeting.Class) targeting.Class {
+	class.Shared = true
+	return class
+}
+
+// A bundle of the namespace that selects groups by a label of the ClusterClass would be for
+// clusters of whoever wrote it there.
+func TestNobodyChoosesAmongTheBundlesOfAWorkspaceByTheLabelsOfAClass(t *testing.T) {
+	g := NewWithT(t)
+	a := newAPI(t, classWith("classes", map[string]string{"tier": "core"}))
+	for range 2 {
+		g.Expect(a.writer().EnsureClass(t.Context(), inWorkspace(otherClass))).To(Succeed())
+		g.Expect(a.group(t, otherClass).Labels).To(Equal(otherClass.Labels()))
+	}
+
+	// Nor when a Cluster of the namespace itself comes later.
+	g.Expect(a.writer().LookClass(t.Context(), otherClass)).To(Succeed())
+	g.Expect(a.writer().EnsureClass(t.Context(), otherClass)).To(Succeed())
+	g.Expect(a.group(t, otherClass).Labels).To(Equal(otherClass.Labels()))
+}
+
+func TestAGroupWithLabelsIsNoneForClustersOfOtherNamespaces(t *testing.T) {
+	ofOthers := clusterGroup(otherClass, map[string]string{"tier": "core"})
+	ofOthers.Annotations = nil
+	for name, group := range map[string]*fleet.ClusterGroup{
+		"ours":                                 clusterGroup(otherClass, map[string]string{"tier": "core"}),
+		"ours, of a class that has no label":   clusterGroup(otherClass, nil),
+		"of somebody else, selecting the same": ofOthers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			group.UID = "uid"
+			a := newAPI(t, group, classWith("classes", map[string]string{"tier": "edge"}))
+			for _, err := range []error{
+				a.writer().LookClass(t.Context(), inWorkspace(otherClass)), a.writer().EnsureClass(t.Context(), inWorkspace(otherClass)),
+			} {
+				var refusal *Refusal
+				g.Expect(errors.As(err, &refusal)).To(BeTrue(), "%v", err)
+				g.Expect(refusal.Reason).To(Equal(fleetv1.ClassGroupForeignReason))
+			}
+			if OurClassObject(group) {
+				g.Expect(a.group(t, otherClass).Labels).To(HaveKeyWithValue("tier", "edge"), "it is kept up to date for the others")
+			}
+		})
+	}
+}
+
+func TestLabelsOfAClassThatAreTooLargeLeaveItsGroupAsItIs(t *testing.T) {
+	g := NewWithT(t)
+	flood := map[string]string{}
+	for i := range 2000 {
+		flood[fmt.Sprintf("a-long-domain-of-some-tenant.example.org/label-%d", i)] = "x"
+	}
+	group := clusterGroup(ownClass, map[string]string{"tier": "edge"})
+	group.UID, group.Labels["theirs"] = "uid", "z"
+	a := newAPI(t, group, classWith("team-a", flood), classWith("classes", flood))
+	for _, class := range []targeting.Class{ownClass, otherClass} {
+		var refusal *Refusal
+		err := a.writer().EnsureClass(t.Context(), class)
+		g.Expect(errors.As(err, &refusal)).To(BeTrue(), "%v", err)
+		g.Expect(refusal.Reason).To(Equal(fleetv1.LabelsTooLargeReason))
+	}
+	g.Expect(a.group(t, ownClass).Labels).To(Equal(group.Labels))
+	g.Expect(a.group(t, otherClass).Labels).To(Equal(otherClass.Labels()), "it is made nevertheless")
+	g.Expect(a.writes()).To(Equal([]string{"create ClusterGroup team-a/edge.classes", "create BundleNamespaceMapping classes/team-a"}))
 }

@@ -18,7 +18,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -67,6 +66,21 @@ func (w *Writer) HostedSecret(ctx context.Context, r Registration) (*corev1.Secr
 		return nil, err
 	}
 	return live.(*corev1.Secret), nil
+}
+
+// MayHost returns a *Refusal where an object of the name of one of the registration's hosted
+// agent is there and not ours.
+func (w *Writer) MayHost(ctx context.Context, r Registration) error {
+	for _, obj := range agent.HostedLeftovers(w.ManagerNamespace, r.Namespace) {
+		live, err := w.read(ctx, obj)
+		if err != nil {
+			return err
+		}
+		if live != nil && !r.ours(live) {
+			return notOurs(fleetv1.HostedObjectForeignReason, live)
+		}
+	}
+	return nil
 }
 
 // HasHosted tells, by the cache, whether the registration has the Deployment of a hosted
@@ -142,12 +156,17 @@ func (w *Writer) StopHosted(ctx context.Context, r Registration) (there, stopped
 	if !agent.Stopped(deployment) {
 		return true, false, nil
 	}
+	remains, err := w.hasHostedPod(ctx, r.Namespace)
+	return deployment != nil, err == nil && !remains, err
+}
+
+func (w *Writer) hasHostedPod(ctx context.Context, clusterNamespace string) (bool, error) {
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := w.Reader.List(ctx, pods, client.InNamespace(w.ManagerNamespace), client.MatchingLabels(agent.HostedPodLabels(r.Namespace)), client.Limit(1)); err != nil {
-		return deployment != nil, false, fmt.Errorf("listing the pods of the agent hosted for %s: %w", r.Namespace, err)
+	if err := w.Reader.List(ctx, pods, client.InNamespace(w.ManagerNamespace), client.MatchingLabels(agent.HostedPodLabels(clusterNamespace)), client.Limit(1)); err != nil {
+		return false, fmt.Errorf("listing the pods of the agent hosted for %s: %w", clusterNamespace, err)
 	}
-	return deployment != nil, len(pods.Items) == 0, nil
+	return len(pods.Items) > 0, nil
 }
 
 func (w *Writer) scaleToNothing(ctx context.Context, deployment *appsv1.Deployment) error {
@@ -174,16 +193,51 @@ func (w *Writer) RestartHosted(ctx context.Context, r Registration, now time.Tim
 }
 
 // RemoveHosted removes all that a hosted agent of the registration has on the management
-// cluster but its service account.
-func (w *Writer) RemoveHosted(ctx context.Context, r Registration) error {
-	var errs []error
+// cluster but its service account, and tells whether that is done: while a pod of it is
+// there, what binds that stays, unless all is to go at once.
+func (w *Writer) RemoveHosted(ctx context.Context, r Registration, atOnce bool) (done bool, err error) {
+	done = true
 	for _, name := range r.NamespaceNames() {
-		for _, obj := range agent.HostedLeftovers(w.ManagerNamespace, name) {
-			_, err := w.delete(ctx, r, obj)
-			errs = append(errs, err)
+		gone, err := w.removeHosted(ctx, r, name, atOnce)
+		if err != nil {
+			return false, err
+		}
+		done = done && gone
+	}
+	return done, nil
+}
+
+func (w *Writer) removeHosted(ctx context.Context, r Registration, name string, atOnce bool) (done bool, err error) {
+	var present []client.Object
+	for _, obj := range agent.HostedLeftovers(w.ManagerNamespace, name) {
+		live, err := w.read(ctx, obj)
+		if err != nil {
+			return false, err
+		}
+		if live != nil && r.ours(live) {
+			present = append(present, live)
 		}
 	}
-	return errors.Join(errs...)
+	if len(present) == 0 {
+		return true, nil
+	}
+	if deployment, ok := present[0].(*appsv1.Deployment); ok {
+		present = present[1:]
+		if err := w.deleteLive(ctx, deployment); err != nil {
+			return false, err
+		}
+	}
+	if !atOnce {
+		if remains, err := w.hasHostedPod(ctx, name); err != nil || remains {
+			return false, err
+		}
+	}
+	for _, live := range present {
+		if err := w.deleteLive(ctx, live); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // HostedOf returns the names of the Deployments of agents that are hosted for a

@@ -96,10 +96,36 @@ func TestOnlyOurHostedObjectsAreRemoved(t *testing.T) {
 	foreign(others[1])
 	a := newAPI(t, append(others, deployment)...)
 	// Also where nothing is recorded.
-	g.Expect(a.writer().RemoveHosted(t.Context(), registration)).To(Succeed())
+	g.Expect(a.writer().RemoveHosted(t.Context(), registration, false)).To(BeTrue())
 	g.Expect(a.has(t, deployment)).To(BeFalse())
 	g.Expect(a.has(t, others[0])).To(BeFalse())
 	g.Expect(a.has(t, others[1])).To(BeTrue())
+}
+
+// Without it a pod that is about to end could connect to anything.
+func TestTheNetworkPolicyOfAHostedAgentStaysUntilItsPodHasEnded(t *testing.T) {
+	g := NewWithT(t)
+	first, _ := names()
+	deployment, pod, others := hostedObjects(first)
+	a := newAPI(t, append(others, deployment, pod)...)
+	for range 2 {
+		g.Expect(a.writer().RemoveHosted(t.Context(), placedAt(first), false)).To(BeFalse())
+		g.Expect(a.has(t, deployment)).To(BeFalse())
+		g.Expect(a.has(t, others[0])).To(BeTrue())
+	}
+	g.Expect(a.WithWatch.Delete(t.Context(), pod)).To(Succeed())
+	g.Expect(a.writer().RemoveHosted(t.Context(), placedAt(first), false)).To(BeTrue())
+	g.Expect(a.has(t, others[0])).To(BeFalse())
+	g.Expect(a.has(t, others[1])).To(BeFalse())
+}
+
+func TestAPodThatDoesNotEndDoesNotHoldARemovalAtOnce(t *testing.T) {
+	g := NewWithT(t)
+	first, _ := names()
+	deployment, pod, others := hostedObjects(first)
+	a := newAPI(t, append(others, deployment, pod)...)
+	g.Expect(a.writer().RemoveHosted(t.Context(), placedAt(first), true)).To(BeTrue())
+	g.Expect(a.has(t, others[0])).To(BeFalse())
 }
 
 func TestOnlyTheAgentsOfThatRegistrationAreParked(t *testing.T) {

@@ -65,7 +65,8 @@ type Registration struct {
 	// Namespace is the cluster namespace, once one was chosen. The agent's service
 	// account, Role and RoleBinding have its name.
 	Namespace string
-	// Target is what should be on the Fleet Cluster for Fleet to select and template by.
+	// Target is what should be on the Fleet Cluster for Fleet to select and template by. It
+	// is made with that; what is there needs a call of Retarget.
 	Target targeting.Target
 	// NamespaceUID is the UID that the cluster namespace had, empty where it is not known.
 	NamespaceUID types.UID
@@ -163,7 +164,9 @@ func (r Registration) Objects(managerNamespace, clientID string) []client.Object
 	if clientID == "" {
 		clientID = newClientID()
 	}
-	objects := []client.Object{r.fleetCluster(clientID), r.namespace(r.Namespace), r.serviceAccount(managerNamespace)}
+	cluster := r.fleetCluster(clientID)
+	r.Target.Put(cluster)
+	objects := []client.Object{cluster, r.namespace(r.Namespace), r.serviceAccount(managerNamespace)}
 	return append(objects, r.rights(managerNamespace)...)
 }
 

@@ -126,5 +126,6 @@ func (w *Writer) RemoveLeftOver(ctx context.Context, id, name string) error {
 	if err := w.deleteAccount(ctx, r, name); err != nil {
 		return err
 	}
-	return w.RemoveHosted(ctx, r)
+	_, err := w.RemoveHosted(ctx, r, true)
+	return err
 }

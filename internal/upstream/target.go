@@ -21,8 +21,6 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
 // Retarget brings what Fleet selects and templates by on our Fleet Cluster in line, in one
@@ -34,10 +32,6 @@ func (w *Writer) Retarget(ctx context.Context, r Registration) error {
 	if err != nil || live == nil {
 		return err
 	}
-	return w.retarget(ctx, r, live)
-}
-
-func (w *Writer) retarget(ctx context.Context, r Registration, live *fleet.Cluster) error {
 	patch := r.Target.Patch(live)
 	if patch == nil {
 		return nil

@@ -163,7 +163,7 @@ func (w *Writer) ensureFleetCluster(ctx context.Context, r Registration) (*fleet
 	if err := w.putRight(ctx, r, live, cluster); err != nil {
 		return nil, err
 	}
-	return live, w.retarget(ctx, r, live)
+	return live, nil
 }
 
 // judge returns a *Refusal where a Fleet Cluster is not ours to write.

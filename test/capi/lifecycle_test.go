@@ -34,6 +34,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,7 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
 )
 
 func TestTheControlPlaneIsUpgradedAndItsKubeconfigRotated(t *testing.T) {
@@ -72,10 +74,15 @@ func TestTheControlPlaneIsUpgradedAndItsKubeconfigRotated(t *testing.T) {
 	eventuallyTrue(t, j.Key(), clusterv1.ClusterAvailableCondition)
 	j.expectUntouched(t)
 
-	// The manager still gets in: it takes the agent away, and the workloads stay.
+	// The manager gets in by the new one: it reads it, takes the agent away, and the workloads
+	// stay. This API server would let it in with the old one too, or with none: see
+	// test/integration/rotation for those that ask.
+	start := suite.Mark(t, lab)
 	label(t, j.Key(), "false")
 	suite.EventuallyGone(t, lab, j.Workload)
 	g.Expect(j.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Satisfy(apierrors.IsNotFound))
+	g.Expect(suite.ManagerEvents(t, lab, start)).To(ContainElement(SatisfyAll(HaveField("Verb", "get"), HaveField("Resource", "secrets"),
+		HaveField("Namespace", j.Namespace), HaveField("Name", kubeconfigKey(j.Workload).Name))))
 	j.expectKept(t)
 }
 
@@ -175,7 +182,7 @@ func TestAPausedClusterIsLeftAlone(t *testing.T) {
 
 	label(t, j.Key(), "false")
 	g.Consistently(func() error { return lab.Client.Get(t.Context(), j.Key(), &fleetv1.FleetRegistration{}) }).
-		WithPolling(suite.Poll).Should(Succeed())
+		WithTimeout(5 * time.Second).WithPolling(suite.Poll).Should(Succeed())
 	g.Expect(j.writesFor(t, paused)).To(BeEmpty())
 	g.Expect(j.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Succeed())
 
@@ -189,6 +196,10 @@ func TestClusterAPIDeletesAClusterInItsOwnOrder(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	j := join(t, "deletion")
+	parts := j.upstreamParts()
+	for object, key := range parts {
+		g.Expect(lab.Client.Get(t.Context(), key, object)).To(Succeed(), "%T %s", object, key)
+	}
 	deleted := watchDeletions(t, j.Namespace)
 
 	suite.DeleteCluster(t, lab, j.Workload)
@@ -196,15 +207,25 @@ func TestClusterAPIDeletesAClusterInItsOwnOrder(t *testing.T) {
 	g.Eventually(deleted.kinds).WithTimeout(patience).WithPolling(suite.Poll).Should(
 		Equal([]string{"Machine", "KubeadmControlPlane", "DevCluster", "Cluster"}))
 	suite.EventuallyGone(t, lab, j.Workload)
-	for key, object := range map[client.ObjectKey]client.Object{
-		j.fleetKey():                            j.fleetCluster,
-		{Name: j.registration.Status.Namespace}: &corev1.Namespace{},
-	} {
+	for object, key := range parts {
 		g.Eventually(func() error { return lab.Client.Get(t.Context(), key, object) }).
 			WithTimeout(patience).WithPolling(suite.Poll).Should(Satisfy(apierrors.IsNotFound), "%T %s", object, key)
 	}
 	for _, report := range j.AgentReports() {
 		g.Expect(report.Uninstalled).To(BeEmpty(), "what goes with its cluster is not uninstalled before")
+	}
+}
+
+// upstreamParts are the objects on the management cluster that the registration is made of,
+// each with its key, not yet read.
+func (j *joined) upstreamParts() map[client.Object]client.ObjectKey {
+	name := j.registration.Status.Namespace
+	return map[client.Object]client.ObjectKey{
+		&fleet.Cluster{}:         j.fleetKey(),
+		&corev1.Namespace{}:      {Name: name},
+		&corev1.ServiceAccount{}: {Namespace: env.ManagerNamespace, Name: name},
+		&rbacv1.Role{}:           {Namespace: j.fleetKey().Namespace, Name: name},
+		&rbacv1.RoleBinding{}:    {Namespace: j.fleetKey().Namespace, Name: name},
 	}
 }
 

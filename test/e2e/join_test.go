@@ -20,6 +20,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -67,7 +68,7 @@ var _ = Describe("A labelled Cluster", func() {
 				ControlPlaneMachineCount: ptr.To(int64(1)),
 				WorkerMachineCount:       ptr.To(int64(1)),
 			},
-			CNIManifestPath:              filepath.Join(testModule(ctx), "e2e", "data", "cni", "kindnet", "kindnet.yaml"),
+			CNIManifestPath:              writeCNI(ctx),
 			WaitForClusterIntervals:      config.GetIntervals("default", "wait-cluster"),
 			WaitForControlPlaneIntervals: config.GetIntervals("default", "wait-control-plane"),
 			WaitForMachineDeployments:    config.GetIntervals("default", "wait-worker-nodes"),
@@ -97,6 +98,15 @@ var _ = Describe("A labelled Cluster", func() {
 		}, config.GetIntervals("default", "wait-delete-cluster")...).Should(Succeed())
 	})
 })
+
+// writeCNI writes the manifest of the CNI, and returns the path.
+func writeCNI(ctx context.Context) string {
+	manifest, err := cniManifest(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(artifacts, "kindnet.yaml")
+	Expect(os.WriteFile(path, []byte(manifest), 0o600)).To(Succeed())
+	return path
+}
 
 func fleetCluster() *unstructured.Unstructured {
 	cluster := &unstructured.Unstructured{}

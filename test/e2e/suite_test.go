@@ -109,18 +109,13 @@ func completeConfig(ctx context.Context) string {
 	template := filepath.Join("config", "capi-fleet.yaml")
 	content, err := os.ReadFile(template)
 	Expect(err).NotTo(HaveOccurred())
-	completed := strings.ReplaceAll(string(content), "{CLUSTER_API_TEST}", testModule(ctx))
+	module, err := testModule(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	completed := strings.ReplaceAll(string(content), "{CLUSTER_API_TEST}", module)
 	// Beside the other one, since relative paths begin there.
 	path := filepath.Join("config", "_completed.yaml")
 	Expect(os.WriteFile(path, []byte(completed), 0o600)).To(Succeed())
 	path, err = filepath.Abs(path)
 	Expect(err).NotTo(HaveOccurred())
 	return path
-}
-
-// testModule is the folder of Cluster API's test module.
-func testModule(ctx context.Context) string {
-	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api/test").Output()
-	Expect(err).NotTo(HaveOccurred())
-	return strings.TrimSpace(string(output))
 }

@@ -40,6 +40,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{"up", "--clusters", "-1"},
 		{"up", "--clusters", "many"},
 		{"up", "--fleet-agent", "/does/not/exist"},
+		{"up", "--capi", "sideways"},
 		{"up", "--dir", ""},
 		{"up", "--dir", "/" + strings.Repeat("long", 40)},
 		{"add"},

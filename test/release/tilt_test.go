@@ -141,8 +141,16 @@ func TestDocumentedTiltSettingsNameWhatIsThere(t *testing.T) {
 	g.Expect(settings.ProviderRepos).To(Equal([]string{"../capi-fleet"}))
 	_, _, err = manager.ParseFlags(settings.ExtraArgs[name])
 	g.Expect(err).NotTo(HaveOccurred())
+	// Where there is this key, Tilt's own default is gone.
+	g.Expect(settings.TemplateDirs).To(HaveKeyWithValue("docker", []string{"./test/infrastructure/docker/templates"}))
+	g.Expect(settings.TemplateDirs[name]).NotTo(BeEmpty())
 	for _, dir := range settings.TemplateDirs[name] {
-		g.Expect(filepath.Join(root, strings.TrimPrefix(dir, "../capi-fleet/"))).To(BeADirectory())
+		inside := filepath.Join(root, strings.TrimPrefix(dir, "../capi-fleet/"))
+		for _, named := range []string{"clusterclass-*.yaml", "cluster-template-*.yaml"} { // no other files
+			files, err := filepath.Glob(filepath.Join(inside, named))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(files).NotTo(BeEmpty(), "%s/%s", dir, named)
+		}
 	}
 	variables := map[string]bool{}
 	for _, match := range regexp.MustCompile(`\$\{([A-Z_]+)`).FindAllStringSubmatch(string(readFile(t, "config/manager/manager.yaml")), -1) {

@@ -23,8 +23,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,33 +32,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/capi-fleet/capi-fleet/test/docs"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
-// notHere are the blocks of the quick start that need what the lab lacks, each by what
-// it begins with.
-var notHere = []string{
-	"make docker-build",                    // Docker
-	"kubectl get clusters.fleet.cattle.io", // Fleet's kind GitRepo
-}
-
 func TestQuickStartWorksAsItIsWritten(t *testing.T) {
-	g := NewWithT(t)
 	lab := startLab(t)
 	installCore(t, lab)
 	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Light: &lightapi.Options{}})
 	home := t.TempDir()
 	root := clone(t)
 
-	left := slices.Clone(notHere)
-	for _, block := range commandBlocks(t, "quick-start.md", "## On a management cluster") {
-		if at := slices.IndexFunc(left, func(begin string) bool { return strings.HasPrefix(block, begin) }); at >= 0 {
-			left = slices.Delete(left, at, at+1)
-			continue
-		}
+	for _, block := range commandBlocks(t, "quick-start.md") {
 		runBlock(t, lab, root, home, block)
 		switch {
 		case strings.Contains(block, "clusterctl.yaml"):
@@ -69,7 +55,19 @@ func TestQuickStartWorksAsItIsWritten(t *testing.T) {
 			startManager(t, lab, "quick-start") // in place of a pod
 		}
 	}
-	g.Expect(left).To(BeEmpty(), "blocks that are not there any more")
+	suite.EventuallyReady(t, lab, w)
+}
+
+func TestReadmeWorksAsItIsWritten(t *testing.T) {
+	lab := startLab(t)
+	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Light: &lightapi.Options{}})
+	root, home := clone(t), t.TempDir()
+	for _, block := range commandBlocks(t, "../README.md") {
+		runBlock(t, lab, root, home, block)
+		if strings.HasPrefix(block, "make release-manifests") {
+			startManager(t, lab, "readme") // in place of a pod
+		}
+	}
 	suite.EventuallyReady(t, lab, w)
 }
 
@@ -116,22 +114,28 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// commandBlocks returns what a page says to type, in order, from a heading on.
-func commandBlocks(t *testing.T, page, heading string) []string {
+// commandBlocks returns what a page says to type, in order, but for what it says is not
+// run here.
+func commandBlocks(t *testing.T, page string) []string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", filepath.FromSlash(page)))
+	blocks, err := docs.Blocks(filepath.Join("..", "..", ".."), page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(content), heading+"\n")
-	if !found {
-		t.Fatalf("%s has no %q", page, heading)
+	var commands []string
+	for _, block := range blocks {
+		switch {
+		case block.Language != "sh":
+		case block.NotRun != "":
+			t.Logf("%s is not run: %s", block, block.NotRun)
+		default:
+			commands = append(commands, block.Text)
+		}
 	}
-	var blocks []string
-	for _, match := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(section, -1) {
-		blocks = append(blocks, match[1])
+	if len(commands) == 0 {
+		t.Fatalf("%s says nothing to type", page)
 	}
-	return blocks
+	return commands
 }
 
 // runBlock types a block into a shell whose kubectl and clusterctl are set up for the

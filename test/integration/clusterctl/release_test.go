@@ -101,7 +101,21 @@ func move(t *testing.T) {
 	g.Expect(target.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
 	g.Expect(target.Client.Create(ctx, suite.Bundle(namespace, bundle))).To(Succeed())
 	g.Expect(target.Client.Create(ctx, &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}})).To(Succeed())
-	mustClusterctl(t, source, "move", "--namespace", namespace, "--to-kubeconfig", target.Management().AdminKubeconfigPath())
+	typeMovePage(t)
+}
+
+// typeMovePage types what the page on moving says, for our namespace.
+func typeMovePage(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	dir, home := t.TempDir(), t.TempDir()
+	config := filepath.Join(home, ".config", "cluster-api")
+	g.Expect(os.MkdirAll(config, 0o700)).To(Succeed())
+	g.Expect(os.Symlink(release.config, filepath.Join(config, "clusterctl.yaml"))).To(Succeed())
+	g.Expect(os.Symlink(target.Management().AdminKubeconfigPath(), filepath.Join(dir, "target.kubeconfig"))).To(Succeed())
+	for _, block := range commandBlocks(t, "operations/move.md") {
+		runBlock(t, source, dir, home, strings.ReplaceAll(block, "--namespace default", "--namespace "+namespace))
+	}
 }
 
 // remove takes capi-fleet away from target as the page on uninstalling says.

@@ -170,6 +170,8 @@ func TestAClassOfANamespaceThatNoPolicyListsHasNoEffect(t *testing.T) {
 	w := join(t, namespace, "thief", namespace, ofClass(secret, "edge"))
 	reg := suite.EventuallyCondition(t, lab, w, fleetv1.TargetedCondition, metav1.ConditionFalse, fleetv1.ClassNamespaceNotListedReason)
 	g.Expect(reg.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring(secret))))
+	g.Expect(fleetClusterOf(g, t, w).Labels).NotTo(Or(HaveKey(fleetv1.ClassNameLabel), HaveKey(fleetv1.ClassNamespaceLabel)),
+		"another policy's group may be for them")
 	// A change that the class controller acts on comes after all that it knew before.
 	makeClass(t, namespace, "own", nil)
 	join(t, namespace, "honest", namespace, ofClass("", "own"))

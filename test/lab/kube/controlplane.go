@@ -364,6 +364,13 @@ func (cp *ControlPlane) startControllerManager(ctx context.Context) error {
 	})
 }
 
+// Stored returns what etcd has of an object, for one of a CRD JSON in the version that is
+// stored. path is the place below the API server's part: <resource>/<namespace>/<name>,
+// with the group before for a CRD. It fails where there is none.
+func (cp *ControlPlane) Stored(ctx context.Context, path string) ([]byte, error) {
+	return cp.spec.Etcd.get(ctx, cp.prefix+"/"+path)
+}
+
 func (cp *ControlPlane) auditPath() string { return cp.path("audit.log") }
 
 // AuditLog reads what the API server has been asked.

@@ -157,6 +157,14 @@ func TestControlPlanesOnOneEtcd(t *testing.T) {
 		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	})
 
+	t.Run("what is stored is that of one alone", func(t *testing.T) {
+		g := NewWithT(t)
+		const path = "configmaps/default/of-first"
+		g.Expect(first.Stored(ctx, path)).To(ContainSubstring("of-first"))
+		_, err := second.Stored(ctx, path)
+		g.Expect(err).To(MatchError(ContainSubstring("etcd has no")))
+	})
+
 	t.Run("credentials of one are nothing to the other", func(t *testing.T) {
 		g := NewWithT(t)
 		config := first.AdminConfig()

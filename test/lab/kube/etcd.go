@@ -19,7 +19,9 @@ limitations under the License.
 package kube
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,6 +108,37 @@ func (e *Etcd) start(ctx context.Context) error {
 	return process.WaitReady(ctx, func(ctx context.Context) error {
 		return getOK(ctx, http.DefaultClient, e.URL()+"/health")
 	})
+}
+
+// get returns the value of a key, by etcd's gateway to HTTP.
+func (e *Etcd) get(ctx context.Context, key string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	body, err := json.Marshal(map[string][]byte{"key": []byte(key)})
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL()+"/v3/kv/range", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // only read
+	var found struct {
+		Values []struct {
+			Value []byte `json:"value"`
+		} `json:"kvs"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
+		return nil, fmt.Errorf("%s answers %s: %w", request.URL, response.Status, err)
+	}
+	if len(found.Values) == 0 {
+		return nil, fmt.Errorf("etcd has no %s", key)
+	}
+	return found.Values[0].Value, nil
 }
 
 // getOK gets a URL and fails unless the answer is 200.

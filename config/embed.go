@@ -14,18 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command reference prints the page docs/reference/cli.md.
-package main
+// Package config holds manifests of capi-fleet's installation that programs need too.
+package config
 
-import (
-	"io"
-	"os"
+import _ "embed"
 
-	"github.com/capi-fleet/capi-fleet/internal/cli"
-)
-
-func main() {
-	if _, err := io.WriteString(os.Stdout, cli.Reference()); err != nil {
-		os.Exit(1)
-	}
-}
+// AgentStatusPolicy is the admission policy that holds agents to their heartbeat, and its
+// binding.
+//
+//go:embed policies/agent_status.yaml
+var AgentStatusPolicy []byte

@@ -1,0 +1,83 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/targeting"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
+)
+
+// findTarget finds what should be on the Fleet Cluster and what of it cannot be had.
+func (r *Reconciler) findTarget(ctx context.Context, s *scope) {
+	spec := s.registration.Spec
+	if wanted := spec.PolicyFleetCluster; wanted.Name != "" {
+		s.unmet = append(s.unmet, targeting.Problem{Reason: fleetv1.FleetClusterImmutableReason, Message: fmt.Sprintf(
+			"The policy would have Fleet Cluster %s/%s now. It stays %s/%s for the life of the registration; to move it, let the Cluster leave Fleet and join again",
+			wanted.Namespace, wanted.Name, spec.FleetCluster.Namespace, spec.FleetCluster.Name)})
+	}
+	target, unmet := targeting.Resolve(spec.Targeting, s.cluster, spec.FleetCluster.Namespace)
+	s.target, s.unmet = target, append(s.unmet, unmet...)
+	if target.Class == nil {
+		return
+	}
+	err := r.Upstream.LookClass(ctx, *target.Class)
+	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
+		s.stayOut(refusal)
+		return
+	}
+	s.targetErr = err
+}
+
+// stayOut leaves the Fleet Cluster in the group that it is in.
+func (s *scope) stayOut(refusal *upstream.Refusal) {
+	s.target.StayOut()
+	s.unmet = append(s.unmet, targeting.Problem{Reason: refusal.Reason, Message: refusal.Message})
+}
+
+// reconcileTarget brings what Fleet selects and templates by in line. What keeps it from
+// that keeps nothing else from being done: the agent has to get its credentials all the
+// same.
+func (r *Reconciler) reconcileTarget(ctx context.Context, s *scope) {
+	// One that the cache does not show was made with all of it.
+	if s.targetErr != nil || s.fleetCluster == nil || s.target.Patch(s.fleetCluster) == nil {
+		return
+	}
+	if s.targetErr = r.joinClass(ctx, s); s.targetErr == nil {
+		s.targetErr = r.Upstream.Retarget(ctx, s.upstreamInput())
+	}
+}
+
+// joinClass makes the group of another ClusterClass before the Fleet Cluster moves there,
+// so that it is in one all the time: Fleet would uninstall what it has from both.
+func (r *Reconciler) joinClass(ctx context.Context, s *scope) error {
+	if s.target.Class == nil || s.target.Class.ID() == targeting.LabelledClass(s.fleetCluster.Labels) {
+		return nil
+	}
+	err := r.Upstream.EnsureClass(ctx, *s.target.Class)
+	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
+		if refusal.Reason != fleetv1.LabelsTooLargeReason { // The group is there, with fewer of them.
+			s.stayOut(refusal)
+		}
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,290 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package howto
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/test/agentsim"
+	"github.com/capi-fleet/capi-fleet/test/integration/suite"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
+)
+
+// elsewhere are the pages whose blocks another package of tests runs.
+var elsewhere = map[string]string{
+	"quick-start.md":          "test/integration/clusterctl",
+	"operations/move.md":      "test/integration/clusterctl",
+	"operations/uninstall.md": "test/integration/uninstall",
+}
+
+// here are the tests of this package by their pages.
+var here = map[string]func(*testing.T){
+	"how-to/opt-in.md":                   optIn,
+	"how-to/leave.md":                    leave,
+	"how-to/policies.md":                 policies,
+	"how-to/groups.md":                   groups,
+	"how-to/rotation.md":                 rotation,
+	"how-to/staged-upgrades.md":          stagedUpgrades,
+	"how-to/air-gap.md":                  airGap,
+	"how-to/from-stock.md":               fromStock,
+	"how-to/from-deprecated-provider.md": fromDeprecatedProvider,
+	"operations/by-hand.md":              byHand,
+}
+
+func TestHowTosWorkAsTheyAreWritten(t *testing.T) {
+	for page, test := range here {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel() // each has namespaces of its own
+			test(t)
+		})
+	}
+}
+
+func TestEveryHowToIsTested(t *testing.T) {
+	g := NewWithT(t)
+	summary, err := os.ReadFile(filepath.Join(root, "docs", "SUMMARY.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, section, found := strings.Cut(string(summary), "# How-to\n")
+	g.Expect(found).To(BeTrue())
+	section, _, _ = strings.Cut(section, "\n# ")
+	tested := map[string]bool{"quick-start.md": true}
+	for page := range here {
+		tested[page] = true
+	}
+	for page, pkg := range elsewhere {
+		tested[page] = true
+		g.Expect(filepath.Join(root, filepath.FromSlash(pkg))).To(BeADirectory())
+	}
+	pages := regexp.MustCompile(`\(([^)]+\.md)\)`).FindAllStringSubmatch(section, -1)
+	g.Expect(pages).NotTo(BeEmpty())
+	for _, page := range pages {
+		g.Expect(tested).To(HaveKey(page[1]), "no test types what this page says")
+	}
+}
+
+func optIn(t *testing.T) {
+	add(t, "default", "edge-1", nil)
+	other := add(t, "team-a", "edge-1", nil)
+	out := add(t, "team-a", "edge-2", nil)
+	runPage(t, "how-to/opt-in.md", nil)
+	suite.EventuallyReady(t, lab, other)
+	registrations := &fleetv1.FleetRegistrationList{}
+	g := NewWithT(t)
+	g.Eventually(func(g Gomega) {
+		g.Expect(lab.Client.List(t.Context(), registrations, client.InNamespace(out.Namespace))).To(Succeed())
+		g.Expect(registrations.Items).To(HaveLen(1))
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
+func leave(t *testing.T) {
+	g := NewWithT(t)
+	w := add(t, "team-b", "edge-1", map[string]string{fleetv1.RegisterLabel: "true"})
+	g.Expect(lab.Client.Create(t.Context(), suite.Bundle(w.Namespace, "web"))).To(Succeed())
+	suite.EventuallyReady(t, lab, w)
+	object := suite.EventuallyDeployed(t, w, "web")
+	runPage(t, "how-to/leave.md", map[string]step{
+		"kubectl label clusters.cluster.x-k8s.io --namespace team-b edge-1 --overwrite fleet.addons.cluster.x-k8s.io/register=false": func(t *testing.T) {
+			suite.ExpectKept(t, w, "web", object)
+		},
+	})
+	suite.ExpectKept(t, w, "web", object)
+}
+
+func policies(t *testing.T) {
+	add(t, "retail", "edge-1", nil)
+	runPage(t, "how-to/policies.md", nil)
+}
+
+func groups(t *testing.T) {
+	g := NewWithT(t)
+	template := clusterv1.ClusterClassTemplateReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta2", Kind: "DevClusterTemplate", Name: "line"}
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster-classes", Name: "line"}}
+	class.Spec.Infrastructure.TemplateRef = template
+	class.Spec.ControlPlane.TemplateRef = template
+	g.Expect(lab.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: class.Namespace}})).To(Succeed())
+	g.Expect(lab.Client.Create(t.Context(), class)).To(Succeed())
+	suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Namespace: "factory", Light: &lightapi.Options{}, Modify: func(c *clusterv1.Cluster) {
+		c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: class.Namespace, Name: class.Name}
+		c.Spec.Topology.Version = "v1.36.0"
+	}})
+	runPage(t, "how-to/groups.md", nil)
+}
+
+func rotation(t *testing.T) {
+	g := NewWithT(t)
+	w := add(t, "bank", "edge-1", map[string]string{fleetv1.RegisterLabel: "true"})
+	suite.EventuallyReady(t, lab, w)
+	token := func() string { return string(suite.AgentSecret(g, t.Context(), w).Data["token"]) }
+	last := token()
+	renewed := func(t *testing.T) {
+		t.Helper()
+		NewWithT(t).Eventually(token).WithTimeout(2 * suite.Patience).WithPolling(suite.Poll).ShouldNot(Equal(last))
+		last = token()
+	}
+	runPage(t, "how-to/rotation.md", map[string]step{"clusterctl fleet rotate": renewed, "account=": renewed})
+	suite.EventuallyReady(t, lab, w)
+}
+
+func stagedUpgrades(t *testing.T) {
+	canary := add(t, "stores", "edge-1", map[string]string{"stage": "canary"})
+	store := add(t, "stores", "edge-2", map[string]string{"stage": "store"})
+	const image = "rancher/fleet-agent:v0.99.0"
+	runs := func(t *testing.T, w *env.Workload, image string) {
+		t.Helper()
+		NewWithT(t).Eventually(func(g Gomega) {
+			registration := &fleetv1.FleetRegistration{}
+			g.Expect(lab.Client.Get(t.Context(), w.Key(), registration)).To(Succeed())
+			g.Expect(registration.Spec.Agent.Image).To(Equal(image))
+		}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+	}
+	var before string
+	runPage(t, "how-to/staged-upgrades.md", map[string]step{
+		"kubectl apply": func(t *testing.T) {
+			before = suite.EventuallyReady(t, lab, store).Spec.Agent.Image
+			suite.EventuallyReady(t, lab, canary)
+		},
+		"helm upgrade": func(t *testing.T) {
+			setFleetImage(t, image)
+			runs(t, canary, image)
+		},
+		"kubectl wait fleetregpolicy canary": func(t *testing.T) { runs(t, store, before) },
+	})
+	runs(t, store, image)
+}
+
+func airGap(t *testing.T) {
+	g := NewWithT(t)
+	pulls := add(t, "islands", "edge-1", nil)
+	hosted := add(t, "islands", "edge-2", nil)
+	runPage(t, "how-to/air-gap.md", nil)
+	registration := &fleetv1.FleetRegistration{}
+	g.Expect(lab.Client.Get(t.Context(), hosted.Key(), registration)).To(Succeed())
+	g.Expect(registration.Status.Agent.Placement).To(Equal(fleetv1.PlacementManagement))
+	g.Expect(hosted.AgentStarts()).To(BeEmpty())
+	g.Expect(lab.Client.Get(t.Context(), pulls.Key(), registration)).To(Succeed())
+	g.Expect(registration.Spec.Agent.Image).To(HavePrefix("registry.example.org/"))
+	secrets := &corev1.SecretList{}
+	g.Expect(pulls.Client.List(t.Context(), secrets, client.InNamespace(suite.AgentKey.Namespace))).To(Succeed())
+	g.Expect(secrets.Items).To(ContainElement(HaveField("Name", "capi-fleet-pull-mirror")))
+}
+
+func fromStock(t *testing.T) {
+	w := add(t, "legacy", "edge-1", nil)
+	before := registerWithFleet(t, w, nil)
+	runPage(t, "how-to/from-stock.md", nil)
+	expectTakenOver(t, before)
+}
+
+func fromDeprecatedProvider(t *testing.T) {
+	g := NewWithT(t)
+	const finalizer = "fleet.addons.cluster.x-k8s.io"
+	w := add(t, "former", "edge-1", nil)
+	cluster := &clusterv1.Cluster{}
+	g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
+	owned := client.MergeFrom(cluster.DeepCopy())
+	cluster.Finalizers = append(cluster.Finalizers, finalizer, "example.org/keep")
+	g.Expect(lab.Client.Patch(t.Context(), cluster, owned)).To(Succeed())
+	before := registerWithFleet(t, w, []metav1.OwnerReference{
+		{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID},
+	})
+	runPage(t, "how-to/from-deprecated-provider.md", nil)
+	expectTakenOver(t, before)
+	g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
+	g.Expect(cluster.Finalizers).To(ConsistOf("example.org/keep"))
+}
+
+func byHand(t *testing.T) {
+	g := NewWithT(t)
+	w := suite.AddCluster(t, lab, "edge-1", env.ClusterOptions{Namespace: "remote", NoKubelet: true})
+	runPage(t, "operations/by-hand.md", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agentsim.New(agentsim.Options{Workload: w.Config(), InitialHeartbeat: time.Millisecond}).Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		g.Expect(<-ended).To(Or(Succeed(), MatchError(context.Canceled)))
+	}()
+	g.Eventually(func(g Gomega) {
+		cluster := &fleet.Cluster{}
+		g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
+		g.Expect(cluster.Status.Agent.LastSeen.IsZero()).To(BeFalse(), "no heartbeat arrived")
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
+// add adds a Cluster with a light API server.
+func add(t *testing.T, namespace, name string, labels map[string]string) *env.Workload {
+	t.Helper()
+	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Labels: labels, Light: &lightapi.Options{}})
+}
+
+// setFleetImage changes the agents' image in Fleet's configuration, as its upgrade does.
+func setFleetImage(t *testing.T, image string) {
+	t.Helper()
+	g := NewWithT(t)
+	configMap := &corev1.ConfigMap{}
+	g.Expect(lab.Client.Get(t.Context(), client.ObjectKey{Namespace: fleet.DefaultAgentNamespace, Name: "fleet-controller"}, configMap)).To(Succeed())
+	config := map[string]any{}
+	g.Expect(json.NewDecoder(bytes.NewBufferString(configMap.Data["config"])).Decode(&config)).To(Succeed())
+	config["agentImage"] = image
+	content, err := json.Marshal(config)
+	g.Expect(err).NotTo(HaveOccurred())
+	configMap.Data["config"] = string(content)
+	g.Expect(lab.Client.Update(t.Context(), configMap)).To(Succeed())
+}
+
+// registerWithFleet makes the Fleet Cluster that Fleet registers by itself.
+func registerWithFleet(t *testing.T, w *env.Workload, owners []metav1.OwnerReference) *fleet.Cluster {
+	t.Helper()
+	cluster := &fleet.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{"env": "prod"}, OwnerReferences: owners},
+		Spec:       fleet.ClusterSpec{ClientID: "of-fleet"},
+	}
+	NewWithT(t).Expect(lab.Client.Create(t.Context(), cluster)).To(Succeed())
+	return cluster
+}
+
+// expectTakenOver fails unless the Fleet Cluster of before belongs to a registration.
+func expectTakenOver(t *testing.T, before *fleet.Cluster) {
+	t.Helper()
+	g := NewWithT(t)
+	cluster := &fleet.Cluster{}
+	g.Expect(lab.Client.Get(t.Context(), types.NamespacedName{Namespace: before.Namespace, Name: before.Name}, cluster)).To(Succeed())
+	g.Expect(cluster.UID).To(Equal(before.UID))
+	g.Expect(cluster.Labels).To(HaveKeyWithValue("env", "prod"))
+	g.Expect(cluster.Labels).To(HaveKeyWithValue(fleet.ClusterManagementLabel, "capi-fleet"))
+	g.Expect(cluster.Annotations).To(HaveKey(fleetv1.RegistrationIDAnnotation))
+}

@@ -1,0 +1,186 @@
+/*
+Copyright 2026 The capi-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package workload
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/test/integration/suite"
+	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
+)
+
+// gate is something in a workload cluster whose admission refuses the agent's Deployment.
+type gate struct {
+	name string
+	// objects are what refuses it.
+	objects func(t *testing.T) []client.Object
+	// status is the HTTP status of the refusal.
+	status int
+}
+
+var gates = []gate{
+	{"a policy", policyGate, 422},
+	{"a webhook that is dead", webhookGate, 500},
+	{"a quota", quotaGate, 403},
+}
+
+var agentDeployments = admissionv1.RuleWithOperations{
+	Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+	Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+}
+
+func policyGate(*testing.T) []client.Object {
+	named := metav1.ObjectMeta{Name: "gate"}
+	return []client.Object{
+		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: agentDeployments}}},
+			Validations:      []admissionv1.Validation{{Expression: "false", Message: canary}},
+		}},
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: named.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		}},
+	}
+}
+
+func webhookGate(t *testing.T) []client.Object {
+	t.Helper()
+	return []client.Object{&admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "gate"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name:                    canary + ".example.com",
+			ClientConfig:            admissionv1.WebhookClientConfig{URL: new("https://" + deadAddress(t))},
+			Rules:                   []admissionv1.RuleWithOperations{agentDeployments},
+			FailurePolicy:           new(admissionv1.Fail),
+			SideEffects:             new(admissionv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}}
+}
+
+func quotaGate(*testing.T) []client.Object {
+	none := corev1.ResourceList{"count/deployments.apps": resource.MustParse("0")}
+	return []client.Object{&corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: canary},
+		Spec:       corev1.ResourceQuotaSpec{Hard: none},
+		Status:     corev1.ResourceQuotaStatus{Hard: none, Used: none},
+	}}
+}
+
+// refused tells whether the workload cluster's admission refuses a Deployment.
+func refused(t *testing.T, w *env.Workload) bool {
+	t.Helper()
+	labels := map[string]string{"a": "b"}
+	return w.Client.Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "try"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}}},
+			},
+		},
+	}, client.DryRunAll) != nil
+}
+
+func (gate gate) shut(t *testing.T, w *env.Workload) []client.Object {
+	t.Helper()
+	g := NewWithT(t)
+	objects := gate.objects(t)
+	for _, obj := range objects {
+		status := obj.DeepCopyObject().(client.Object)
+		g.Expect(w.Client.Create(t.Context(), obj)).To(Succeed())
+		if quota, ok := status.(*corev1.ResourceQuota); ok {
+			// What the controller of quotas does.
+			quota.ResourceVersion = obj.GetResourceVersion()
+			g.Expect(w.Client.Status().Update(t.Context(), quota)).To(Succeed())
+		}
+	}
+	g.Eventually(func() bool { return refused(t, w) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeTrue())
+	return objects
+}
+
+// tries counts how often the manager tried to write the agent's Deployment, by the
+// workload cluster's own log.
+func tries(t *testing.T, w *env.Workload, since kube.Mark) int {
+	t.Helper()
+	events, err := w.ControlPlane().AuditLog().Since(t.Context(), since)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	count := 0
+	for _, event := range kube.Writes(events) {
+		if event.Resource == "deployments" && event.Name == agent.Name && strings.Contains(event.UserAgent, managerUserAgent) {
+			count++
+		}
+	}
+	return count
+}
+
+func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *testing.T) {
+	g := NewWithT(t)
+	// That its control plane is said to be initialized would be a reason to try at once.
+	w := suite.AddCluster(t, lab, "refuses", env.ClusterOptions{Namespace: "refuses", InitializedAfter: -1})
+	g.Expect(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}})).To(Succeed())
+	audit := w.ControlPlane().AuditLog()
+	shut := gates[0].shut(t, w)
+	begin, since := time.Now(), kube.Mark{}
+	label := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, fleetv1.RegisterLabel))
+	g.Expect(lab.Client.Patch(t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}, label)).To(Succeed())
+
+	for i, gate := range gates {
+		g.Eventually(func(g Gomega) {
+			registration := &fleetv1.FleetRegistration{}
+			g.Expect(lab.Client.Get(t.Context(), w.Key(), registration)).To(Succeed())
+			g.Expect(registration.Status.Conditions).To(ContainElement(And(HaveField("Type", fleetv1.AgentDeployedCondition), HaveField("Reason", fleetv1.ObjectRejectedReason))), gate.name)
+			message := meta.FindStatusCondition(registration.Status.Conditions, fleetv1.AgentDeployedCondition).Message
+			g.Expect(message).To(And(ContainSubstring("Deployment fleet-agent"), ContainSubstring(fmt.Sprintf("HTTP status %d", gate.status)), Not(ContainSubstring(canary))), gate.name)
+			g.Expect(meta.IsStatusConditionTrue(registration.Status.Conditions, fleetv1.WorkloadReachableCondition)).To(BeTrue())
+		}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+		g.Eventually(func() int { return tries(t, w, since) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeNumerically(">=", 2), gate.name)
+		var err error
+		since, err = audit.Mark(t.Context())
+		g.Expect(err).NotTo(HaveOccurred())
+		var next []client.Object
+		if i+1 < len(gates) {
+			next = gates[i+1].shut(t, w)
+		}
+		for _, obj := range shut {
+			g.Expect(w.Client.Delete(t.Context(), obj)).To(Succeed())
+		}
+		shut = next
+	}
+	// Half a second at first, twice as long each time, and from 4 seconds on hardly longer.
+	most := 6 + int(time.Since(begin)/(4*time.Second))
+	g.Expect(tries(t, w, kube.Mark{})).To(BeNumerically("<=", most))
+	suite.EventuallyReady(t, lab, w)
+	t.Run("repeating nothing", repeatsNothing)
+}
