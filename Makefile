@@ -154,6 +154,13 @@ test-capi: $(GOTESTSUM) ## Run the tests on clusters that Cluster API makes.
 	cd test/capi && $(GOTESTSUM) --format testname $(if $(JUNIT),--junitfile $(abspath $(JUNIT))) -- \
 		-race -count 1 -timeout 40m -parallel 16 $(GOTEST_ARGS) ./...
 
+# Arguments of the measurements, for example BENCH_ARGS='--clusters 1000 --json out.json'.
+BENCH_ARGS ?=
+
+.PHONY: bench
+bench: ## Measure registrations: latency, cost, throughput, rest (BENCH_ARGS=--short: only that it works).
+	go run ./test/bench $(BENCH_ARGS)
+
 .PHONY: demo
 demo: ## Show two clusters in the lab, one of which joins Fleet.
 	go run ./test/lab demo

@@ -17,12 +17,15 @@ limitations under the License.
 package registration
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
@@ -83,6 +86,10 @@ type attempt struct {
 	leaseSince time.Time
 	// disowned is the cluster namespace for which agents of others lost their rights.
 	disowned types.UID
+	// revision is the agent's revision for the input with the hash revisionInput: it is
+	// asked for in every reconcile, and making it is most of one that has nothing to do.
+	revision      string
+	revisionInput [sha256.Size]byte
 }
 
 func (a *attempts) get(key types.NamespacedName) *attempt {
@@ -118,6 +125,18 @@ func (a *attempt) heartbeat(cluster *fleet.Cluster, now time.Time) time.Time {
 		a.seen = seen
 	}
 	return a.seen
+}
+
+// revisionOf returns agent.Revision of the input.
+func (a *attempt) revisionOf(input agent.Input) string {
+	content, err := json.Marshal(input)
+	if err != nil {
+		return agent.Revision(input)
+	}
+	if sum := sha256.Sum256(content); a.revision == "" || a.revisionInput != sum {
+		a.revision, a.revisionInput = agent.Revision(input), sum
+	}
+	return a.revision
 }
 
 // leavingFor returns how long the registration has been taken away. Time in which it was

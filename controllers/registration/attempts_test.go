@@ -22,6 +22,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 )
 
 func TestARetryWaitsTwiceAsLongEachTimeUpToItsLimit(t *testing.T) {
@@ -85,4 +88,26 @@ func TestAttemptsAreKeptByCluster(t *testing.T) {
 
 	all.forget(one)
 	g.Expect(all.get(one).failures).To(BeZero())
+}
+
+func TestTheRevisionFollowsEveryChangeOfItsInput(t *testing.T) {
+	g := NewWithT(t)
+	a := &attempt{}
+	input := agent.Input{RegistrationID: "id", ClusterNamespace: "one", TokenDir: "/a", Agent: fleetv1.AgentSpec{Image: "fleet-agent:1"}}
+	first := a.revisionOf(input)
+	g.Expect(first).To(Equal(agent.Revision(input)))
+	g.Expect(a.revisionOf(input)).To(Equal(first))
+
+	for _, change := range []func(*agent.Input){
+		func(in *agent.Input) { in.Agent.Image = "fleet-agent:2" },
+		func(in *agent.Input) { in.Agent.NodeSelector = map[string]fleetv1.LabelValue{"a": "b"} },
+		func(in *agent.Input) { in.ClusterNamespace = "two" },
+		func(in *agent.Input) { in.TokenDir = "/b" },
+		func(in *agent.Input) { in.Agent.Placement = fleetv1.PlacementManagement },
+	} {
+		before := a.revisionOf(input)
+		change(&input)
+		g.Expect(a.revisionOf(input)).To(Equal(agent.Revision(input)))
+		g.Expect(a.revisionOf(input)).NotTo(Equal(before))
+	}
 }

@@ -166,7 +166,7 @@ func (r *Reconciler) revision(s *scope, input agent.Input) string {
 	if present := s.registration.Status.Agent.Revision; present != "" && r.beforeTurn(s) {
 		return present
 	}
-	return agent.Revision(input)
+	return s.attempt.revisionOf(input)
 }
 
 // rotation returns a hash of the annotation that asks for a new credential, empty

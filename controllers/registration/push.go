@@ -123,7 +123,7 @@ func (r *Reconciler) pushed(ctx context.Context, s *scope, workload *remote.Clie
 	status.Workload.SystemNamespaceUID = systemUID
 	status.Credential = credential
 	was := status.Agent
-	status.Agent.Revision = agent.Revision(input)
+	status.Agent.Revision = s.attempt.revisionOf(input)
 	if scope == whatIsMissing {
 		status.Agent.Revision = cmp.Or(was.Revision, unknownRevision)
 	}
