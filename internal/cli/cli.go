@@ -200,6 +200,14 @@ func hideRareFlags(flags *pflag.FlagSet) {
 	})
 }
 
+func addManagerNamespace(command *cobra.Command, into *string) {
+	command.Flags().StringVar(into, "manager-namespace", defaultManagerNamespace, "namespace of capi-fleet's manager, and of the agents' accounts")
+}
+
+func addFleetNamespace(command *cobra.Command, into *string) {
+	command.Flags().StringVar(into, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
+}
+
 // exactly demands one argument for each name.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {

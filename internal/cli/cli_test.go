@@ -68,7 +68,7 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 	for _, path := range commands {
 		expectOneLineOfHelp(t, append(path, "--no-such-flag")...)
 	}
-	for _, line := range []string{
+	lines := []string{
 		"", "nonsense", "help nonsense",
 		"status --output xml", "status a --selector b=c", "status a --all-namespaces", "status --selector !!", "status --watch --output json",
 		"describe", "describe a b", "describe a --output wide", "describe a --denied-ranges nowhere",
@@ -86,8 +86,14 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"render a --for management --agent-ca-file f",
 		"render a --for management --manager-namespace A_B",
 		"render a --for workload --offline --token-file t --agent-server https://a", "render a --for workload --offline --agent-server https://a --agent-image i --registration-id 0123456789abcdef0123456789abcdef0123456789abcdef0123 --token-file /dev/null",
-	} {
+	}
+	for _, line := range lines {
 		expectOneLineOfHelp(t, strings.Fields(line)...)
+	}
+	for _, path := range commands {
+		if len(path) == 1 && path[0] != "completion" {
+			NewWithT(t).Expect(lines).To(ContainElement(HavePrefix(path[0])), "wrong usage of %s is not tried", path[0])
+		}
 	}
 }
 
@@ -116,6 +122,10 @@ func TestEveryCommandHasHelpAndCompletion(t *testing.T) {
 	}
 	_, out, _ := run(t, "__complete", "status", "--output", "")
 	NewWithT(t).Expect(out).To(ContainSubstring("wide\n"))
+	_, out, _ = run(t, "__complete", "orphans", "--output", "")
+	NewWithT(t).Expect(out).To(And(ContainSubstring("yaml\n"), Not(ContainSubstring("wide\n"))))
+	_, out, _ = run(t, "__complete", "handback", "--mode", "")
+	NewWithT(t).Expect(out).To(ContainSubstring("token\nfleet\n"))
 }
 
 func TestNoColourWhereThereIsNoTerminal(t *testing.T) {

@@ -22,7 +22,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 )
 
@@ -33,8 +32,8 @@ type lookupFlags struct {
 }
 
 func (l *lookupFlags) add(command *cobra.Command) {
-	command.Flags().StringVar(&l.managerNamespace, "manager-namespace", defaultManagerNamespace, "namespace of capi-fleet's manager")
-	command.Flags().StringVar(&l.fleetNamespace, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
+	addManagerNamespace(command, &l.managerNamespace)
+	addFleetNamespace(command, &l.fleetNamespace)
 	command.Flags().StringVar(&l.ranges, "denied-ranges", remote.DefaultDeniedRanges,
 		"address ranges in CIDR notation, divided by commas, that are never connected to for a workload cluster; empty allows all")
 }

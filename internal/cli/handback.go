@@ -190,11 +190,14 @@ func (o *handbackOptions) prepare(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
+	if o.mode != modeToken {
+		return o.stopManager(ctx, c)
+	}
 	policy, err := statusPolicy(ctx, c)
 	if err != nil {
 		return err
 	}
-	if err := o.stopManager(ctx, c); err != nil || o.dryRun || o.mode != modeToken {
+	if err := o.stopManager(ctx, c); err != nil || o.dryRun {
 		return err
 	}
 	for _, obj := range append(upstream.LastingRoles(), policy, statusPolicyBinding()) {

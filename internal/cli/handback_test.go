@@ -290,7 +290,7 @@ func TestATokenThatDoesNotWorkIsNotGivenToAnAgent(t *testing.T) {
 	g.Expect(h.registration.Finalizers).To(ContainElement(fleetv1.FleetRegistrationFinalizer))
 }
 
-func TestWithoutTheAdmissionPolicyNothingIsBegun(t *testing.T) {
+func TestNothingIsBegunThatCannotBeDoneForAnyCluster(t *testing.T) {
 	g := NewWithT(t)
 	h, _ := joined(modeToken)
 	left := 0
@@ -298,7 +298,12 @@ func TestWithoutTheAdmissionPolicyNothingIsBegun(t *testing.T) {
 	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: defaultManagerNamespace, Name: managerDeployment, Labels: managerLabels}}
 	g.Expect(h.prepare(t.Context(), b.client(running))).To(MatchError(ContainSubstring(upstream.ShippedStatusPolicy)))
 
-	left = 5
+	h.mode, left = modeFleet, 1
+	h.fleetNamespace = fleet.DefaultAgentNamespace
+	g.Expect(h.prepare(t.Context(), b.client(running))).To(MatchError(ContainSubstring("apiServerURL")))
+	g.Expect(left).To(Equal(1), "nothing was written")
+
+	h.mode, left = modeToken, 5
 	copied := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: upstream.LastingStatusPolicy}}
 	c := b.client(running, copied)
 	g.Expect(h.prepare(t.Context(), c)).To(Succeed(), "the copy of an earlier run will do")

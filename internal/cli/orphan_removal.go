@@ -114,7 +114,11 @@ func (r *orphanRemoval) begin(ctx context.Context, o *orphan) (time.Time, error)
 	}
 	fmt.Fprintf(r.Out, "%s: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
 	if o.Kind == orphanedAccount {
-		return time.Time{}, r.writer.RemoveLeftOver(ctx, o.RegistrationID, o.Name)
+		reg := upstream.Registration{ID: o.RegistrationID, Namespace: o.Name}
+		if err := r.writer.DeleteAccount(ctx, reg); err != nil {
+			return time.Time{}, err
+		}
+		return time.Time{}, r.removeHosted(ctx, reg)
 	}
 	cluster, err := r.read(ctx, o)
 	if err != nil {
@@ -128,10 +132,7 @@ func (r *orphanRemoval) begin(ctx context.Context, o *orphan) (time.Time, error)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := r.stopHosted(ctx, reg); err != nil {
-		return time.Time{}, err
-	}
-	if _, err := r.writer.RemoveHosted(ctx, reg, true); err != nil {
+	if err := r.removeHosted(ctx, reg); err != nil {
 		return time.Time{}, err
 	}
 	return since, r.writer.Orphan(ctx, reg)
@@ -161,15 +162,20 @@ func (r *orphanRemoval) read(ctx context.Context, o *orphan) (*fleet.Cluster, er
 	return cluster, nil
 }
 
-// stopHosted stops the agent that runs on the management cluster, where there is one.
-func (r *orphanRemoval) stopHosted(ctx context.Context, reg upstream.Registration) error {
+// removeHosted stops the agent that runs on the management cluster, where there is one, and
+// then takes away what it has there.
+func (r *orphanRemoval) removeHosted(ctx context.Context, reg upstream.Registration) error {
 	stopped, err := r.eventually(ctx, stopTimeout, stopInterval, func() (bool, error) {
 		_, stopped, err := r.writer.StopHosted(ctx, reg)
 		return stopped, err
 	})
-	if err == nil && !stopped {
-		err = &errLeft{fmt.Sprintf("its agent in namespace %s has not stopped; run this again", r.writer.ManagerNamespace)}
+	switch {
+	case err != nil:
+		return err
+	case !stopped:
+		return &errLeft{fmt.Sprintf("its agent in namespace %s has not stopped; run this again", r.writer.ManagerNamespace)}
 	}
+	_, err = r.writer.RemoveHosted(ctx, reg, true)
 	return err
 }
 

@@ -112,7 +112,7 @@ It leaves those whose agent still reports, and says why; the exit code is 3 then
 	o.output.add(command, formatTable, formatJSON, formatYAML)
 	flags := command.Flags()
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "look into all namespaces")
-	flags.StringVar(&o.managerNamespace, "manager-namespace", defaultManagerNamespace, "namespace of the agents' accounts, that of capi-fleet's manager")
+	addManagerNamespace(command, &o.managerNamespace)
 	flags.BoolVar(&o.remove, "delete", false, "remove those that are named, or all with --all")
 	flags.BoolVar(&o.all, "all", false, "with --delete: remove all that would be listed")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "with --delete: say what would be done, and do nothing")

@@ -257,10 +257,12 @@ func TestWhatIsNotToBeRemovedIsLeftAlone(t *testing.T) {
 	reports, registered := orphanedFleetCluster("reports", "reports-id"), orphanedFleetCluster("registered", "registered-id")
 	reports.Status.Agent.LastSeen = metav1.NewTime(orphanNow)
 	leftOver := &corev1.ServiceAccount{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-nothing", "nothing-id")}
+	hosted := &appsv1.Deployment{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-nothing", "nothing-id")}
 	others := &corev1.ServiceAccount{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-registered", "registered-id")}
+	atWork := &corev1.ServiceAccount{ObjectMeta: orphanMeta(defaultManagerNamespace, "cluster-of-reports", "reports-id")}
 	foreign := orphanedFleetCluster("foreign", "foreign-id")
 	foreign.Labels[fleet.ClusterManagementLabel] = "someone"
-	o := newOrphanage(t, reports, registered, foreign, leftOver, others, &fleetv1.FleetRegistration{
+	o := newOrphanage(t, reports, registered, foreign, leftOver, hosted, others, atWork, &fleetv1.FleetRegistration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "r"}, Spec: fleetv1.FleetRegistrationSpec{RegistrationID: "registered-id"},
 	})
 	_, err := o.remove(t.Context(), func(o *orphanOptions) { o.dryRun = true })
@@ -270,10 +272,12 @@ func TestWhatIsNotToBeRemovedIsLeftAlone(t *testing.T) {
 	said, err := o.remove(t.Context(), func(o *orphanOptions) { o.wait = 0 })
 	g.Expect(err).To(MatchError(errFinding))
 	g.Expect(said).To(MatchRegexp(`^team-a/reports: left as it is: its agent reported at .*\n$`))
-	for _, obj := range []client.Object{reports, registered, foreign, others} {
+	for _, obj := range []client.Object{reports, registered, foreign, others, atWork} {
 		g.Expect(o.has(t, obj)).To(BeTrue(), obj.GetName())
 	}
 	g.Expect(o.has(t, leftOver)).To(BeFalse())
+	g.Expect(o.has(t, hosted)).To(BeFalse())
+	g.Expect(o.writes).To(ContainElement("patch *v1.Deployment capi-fleet-system/cluster-of-nothing"), "it is stopped before what binds it goes")
 	g.Expect(o.has(t, orphanedFleetCluster("edge", "edge-id"))).To(BeFalse())
 }
 

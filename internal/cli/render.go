@@ -107,8 +107,8 @@ bundles that the Fleet Cluster does not have: an agent that starts uninstalls th
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.target, "for", "", "cluster to which the objects go: management or workload")
-	flags.StringVar(&o.managerNamespace, "manager-namespace", defaultManagerNamespace, "namespace of the agents' accounts, that of capi-fleet's manager")
-	flags.StringVar(&o.fleetNamespace, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
+	addManagerNamespace(command, &o.managerNamespace)
+	addFleetNamespace(command, &o.fleetNamespace)
 	flags.StringVar(&o.registrationID, "registration-id", "", "ID that marks the objects, the same for both clusters; --for management makes one up")
 	flags.StringVar(&o.server, "agent-server", "", "https URL at which the agent finds the management cluster")
 	flags.StringVar(&o.caFile, "agent-ca-file", "", "file with the certificates that sign that server's, PEM; it goes with --agent-server")

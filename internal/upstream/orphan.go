@@ -119,13 +119,8 @@ func (w *Writer) accounts(ctx context.Context, r Registration) ([]client.Object,
 	return found, nil
 }
 
-// RemoveLeftOver takes the service account of that name away of which nothing else is left,
-// and an agent that is hosted with it.
-func (w *Writer) RemoveLeftOver(ctx context.Context, id, name string) error {
-	r := Registration{ID: id, Namespace: name}
-	if err := w.deleteAccount(ctx, r, name); err != nil {
-		return err
-	}
-	_, err := w.RemoveHosted(ctx, r, true)
-	return err
+// DeleteAccount deletes the service account in the manager's namespace of a registration of
+// which nothing else is left.
+func (w *Writer) DeleteAccount(ctx context.Context, r Registration) error {
+	return w.deleteAccount(ctx, r, r.Namespace)
 }
