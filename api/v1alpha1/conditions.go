@@ -361,6 +361,10 @@ const (
 	// namespace, and that the policy does not list that.
 	ClassNamespaceNotListedReason = "ClassNamespaceNotListed"
 
+	// ClassMissingReason means that the ClusterClass of the Cluster does not exist. There is
+	// no group for it.
+	ClassMissingReason = "ClassMissing"
+
 	// ClassGroupForeignReason means that a ClusterGroup or a BundleNamespaceMapping of the
 	// name that the ClusterClass calls for is there, selects something else and is not
 	// ours. It is left as it is.

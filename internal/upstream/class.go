@@ -73,9 +73,13 @@ func bundleNamespaceMapping(class targeting.Class) *fleet.BundleNamespaceMapping
 	}
 }
 
-// LookClass tells from the cache whether the group of a ClusterClass, or what lets bundles
-// reach it, is someone else's and another. It returns a *Refusal then.
+// LookClass tells from the cache whether there can be a group of a ClusterClass. It returns a
+// *Refusal where the class is not there, or where the group, or what lets bundles reach it,
+// is someone else's and another.
 func (w *Writer) LookClass(ctx context.Context, class targeting.Class) error {
+	if _, err := w.classLabels(ctx, class); err != nil {
+		return err
+	}
 	if _, err := w.asMade(ctx, class); err != nil {
 		return err
 	}
@@ -103,7 +107,8 @@ func classObjects(class targeting.Class, labels map[string]string) []client.Obje
 // namespace than the Fleet Clusters, the BundleNamespaceMapping, and puts right what
 // differs. It goes by the cache. One that is not ours but selects the same will do; else it
 // returns a *Refusal, once the other object is in place. So it does, with another reason,
-// where the labels of the class are too large for the group.
+// where the labels of the class are too large for the group, and where there is no class:
+// then it changes nothing.
 func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 	labels, err := w.classLabels(ctx, class)
 	if err != nil {
@@ -155,12 +160,16 @@ func (w *Writer) asMade(ctx context.Context, class targeting.Class) (targeting.C
 	return class, nil
 }
 
-// classLabels returns the labels of a ClusterClass, none where it is not there.
+// classLabels returns the labels of a ClusterClass. It returns a *Refusal where that is not
+// there.
 func (w *Writer) classLabels(ctx context.Context, class targeting.Class) (map[string]string, error) {
 	key := types.NamespacedName{Namespace: class.ClassNamespace, Name: class.Name}
 	obj := &metav1.PartialObjectMetadata{}
 	obj.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("ClusterClass"))
-	if err := w.Cache.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
+	if err := w.Cache.Get(ctx, key, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, &Refusal{fleetv1.ClassMissingReason, fmt.Sprintf("ClusterClass %s does not exist", key)}
+		}
 		return nil, fmt.Errorf("reading ClusterClass %s: %w", key, err)
 	}
 	return obj.Labels, nil
