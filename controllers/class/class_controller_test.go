@@ -378,6 +378,37 @@ func TestARecordThatSomebodyWroteMakesNoObjectOurs(t *testing.T) {
 	})
 }
 
+// meanwhile is an API server that is asked while something else happens.
+type meanwhile struct {
+	client.Reader
+	happens func()
+}
+
+func (m meanwhile) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := m.Reader.List(ctx, list, opts...)
+	m.happens()
+	return err
+}
+
+func TestAClusterThatComesToAClassAtTheLastMomentFindsItsGroup(t *testing.T) {
+	g := NewWithT(t)
+	a, b := joined("a"), joined("b", func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, f *fleet.Cluster) {
+		c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{}
+		f.Labels = nil
+	})
+	e := newEnv(t, append(a, b...)...)
+	e.reconcile(t, inClasses)
+	e.remove(t, a...)
+	e.APIReader = meanwhile{e.WithWatch, func() {
+		cluster := &clusterv1.Cluster{}
+		g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(b[0]), cluster)).To(Succeed())
+		cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: classes, Name: "edge"}
+		g.Expect(e.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	}}
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
+}
+
 func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {
 	g := NewWithT(t)
 	long := strings.Repeat("c", 100)

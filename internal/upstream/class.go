@@ -110,6 +110,22 @@ func classObjects(class targeting.Class, labels map[string]string) []client.Obje
 // where the labels of the class are too large for the group, and where there is no class:
 // then it changes nothing.
 func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
+	return w.forClass(ctx, class, w.ensureClassObject)
+}
+
+// JoinClass does the same for a Fleet Cluster that is about to get into the group. It does
+// not go by the cache alone, which may show a group that was deleted with its last Fleet
+// Cluster just now.
+func (w *Writer) JoinClass(ctx context.Context, class targeting.Class) error {
+	return w.forClass(ctx, class, func(ctx context.Context, want client.Object) error {
+		if made, err := w.createClassObject(ctx, want.DeepCopyObject().(client.Object)); err != nil || made {
+			return err
+		}
+		return w.ensureClassObject(ctx, want)
+	})
+}
+
+func (w *Writer) forClass(ctx context.Context, class targeting.Class, ensure func(context.Context, client.Object) error) error {
 	labels, err := w.classLabels(ctx, class)
 	if err != nil {
 		return err
@@ -127,7 +143,7 @@ func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 		return err
 	}
 	for _, want := range classObjects(class, labels) {
-		if err := w.ensureClassObject(ctx, want); err != nil && !errors.As(err, &refused) {
+		if err := ensure(ctx, want); err != nil && !errors.As(err, &refused) {
 			return err
 		}
 	}
@@ -205,7 +221,8 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 		return err
 	}
 	if live == nil {
-		return w.createClassObject(ctx, want)
+		_, err := w.createClassObject(ctx, want)
+		return err
 	}
 	if err := judgeClassObject(live, want); err != nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
 		return err
@@ -218,18 +235,20 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 	return client.IgnoreNotFound(w.merge(ctx, live.DeepCopyObject().(client.Object), patch))
 }
 
-// createClassObject creates an object that the cache does not show. One that is there
-// nevertheless is judged when the cache shows it.
-func (w *Writer) createClassObject(ctx context.Context, want client.Object) error {
-	err := w.Client.Create(ctx, want, client.FieldOwner(FieldOwner))
+// createClassObject creates an object and tells whether it did. One that is there and not
+// in the cache is judged when the cache shows it.
+func (w *Writer) createClassObject(ctx context.Context, want client.Object) (made bool, err error) {
+	err = w.Client.Create(ctx, want, client.FieldOwner(FieldOwner))
 	switch {
-	case err == nil, apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil
+	case err == nil:
+		return true, nil
+	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return false, nil
 	case namespaceMissing(err):
 		// No class can be in it, and no Fleet Cluster.
-		return nil
+		return false, nil
 	}
-	return fmt.Errorf("creating %s %s: %w", kind(want), client.ObjectKeyFromObject(want), err)
+	return false, fmt.Errorf("creating %s %s: %w", kind(want), client.ObjectKeyFromObject(want), err)
 }
 
 // OurClassObject tells whether capi-fleet made a ClusterGroup or a BundleNamespaceMapping.

@@ -270,3 +270,21 @@ func TestAClassThatIsNotThereHasNoGroup(t *testing.T) {
 		g.Expect(a.writes()).To(BeEmpty(), "also of a group that is there: bundles select it by what it has")
 	}
 }
+
+// The class controller deletes a group with the last Fleet Cluster of its class.
+func TestAGroupThatOnlyTheCacheShowsIsMadeForOneThatJoinsIt(t *testing.T) {
+	g := NewWithT(t)
+	group, mapping, class := clusterGroup(otherClass, nil), bundleNamespaceMapping(otherClass), classWith("classes", nil)
+	a := newAPI(t, mapping.DeepCopy(), class.DeepCopy())
+	w := a.writer()
+	w.Cache = newAPI(t, group, mapping, class).WithWatch
+	g.Expect(w.JoinClass(t.Context(), otherClass)).To(Succeed())
+	g.Expect(a.group(t, otherClass).Spec).To(Equal(group.Spec))
+
+	foreign := clusterGroup(otherClass, nil)
+	foreign.Annotations, foreign.Spec.Selector = nil, &metav1.LabelSelector{}
+	a = newAPI(t, foreign, class.DeepCopy())
+	var refusal *Refusal
+	g.Expect(errors.As(a.writer().JoinClass(t.Context(), otherClass), &refusal)).To(BeTrue())
+	g.Expect(a.group(t, otherClass).Spec).To(Equal(foreign.Spec))
+}
