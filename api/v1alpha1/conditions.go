@@ -373,6 +373,11 @@ const (
 	// labels are not put on the Fleet Cluster; those that are there stay.
 	ClassNamespaceNotListedReason = "ClassNamespaceNotListed"
 
+	// ClassMissingReason means that the policy makes groups, and the ClusterClass of the
+	// Cluster does not exist. No group is made for it. The Fleet Cluster stays in the group
+	// that it is in. It is also an Event on the Cluster.
+	ClassMissingReason = "ClassMissing"
+
 	// ClassGroupForeignReason means that a ClusterGroup or BundleNamespaceMapping of the name
 	// that the ClusterClass calls for is not capi-fleet's and selects something else, or in a
 	// workspace has labels that bundles select it by. The Fleet Cluster stays in the group

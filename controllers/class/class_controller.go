@@ -331,6 +331,10 @@ func (r *Reconciler) removeGroups(ctx context.Context, u use) error {
 		if err != nil || used {
 			return err
 		}
+		// A Cluster may have changed its class meanwhile.
+		if n, err := r.needOf(ctx, u); err != nil || n.class != nil {
+			return err
+		}
 		if err := r.Upstream.DeleteClassObject(ctx, group); err != nil {
 			return err
 		}
@@ -350,16 +354,15 @@ func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 	if !upstream.MayDelete(mapping) {
 		return nil
 	}
-	n, err := r.needOf(ctx, use{u.namespace, anyOf(namespace)})
-	if err != nil || n.class != nil {
-		return err
-	}
 	used, err := r.inUse(ctx, u.namespace, client.MatchingLabels{fleetv1.ClassNamespaceLabel: namespace})
 	if err != nil || used {
 		return err
 	}
 	reached, err := r.reached(ctx, u.namespace, namespace)
 	if err != nil || reached {
+		return err
+	}
+	if n, err := r.needOf(ctx, use{u.namespace, anyOf(namespace)}); err != nil || n.class != nil {
 		return err
 	}
 	return r.Upstream.DeleteClassObject(ctx, mapping)

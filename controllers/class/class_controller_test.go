@@ -19,6 +19,7 @@ package class
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,12 @@ func newEnv(t *testing.T, objects ...client.Object) *env {
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, fleet.AddToScheme, fleetv1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
+	// The classes of the tests, but where they have one of their own.
+	for _, name := range []string{"edge", "core", strings.Repeat("c", 100)} {
+		if !slices.ContainsFunc(objects, func(obj client.Object) bool { return isClass(obj) && obj.GetName() == name }) {
+			objects = append(objects, &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: name}})
+		}
+	}
 	e := &env{events: events.NewFakeRecorder(10)}
 	note := func(verb string, obj client.Object) {
 		e.writes = append(e.writes, fmt.Sprintf("%s %T %s", verb, obj, client.ObjectKeyFromObject(obj)))
@@ -85,6 +92,11 @@ func newEnv(t *testing.T, objects ...client.Object) *env {
 		Upstream: &upstream.Writer{Client: e.WithWatch, Reader: e.WithWatch, Cache: e.WithWatch},
 	}
 	return e
+}
+
+func isClass(obj client.Object) bool {
+	_, ok := obj.(*clusterv1.ClusterClass)
+	return ok
 }
 
 var inClasses = use{team, classes + "/edge"}
@@ -190,6 +202,9 @@ func TestNothingIsMadeWhereNobodyMayNeedIt(t *testing.T) {
 		"the registration is another Cluster's": func(_ *clusterv1.Cluster, r *fleetv1.FleetRegistration, _ *fleet.Cluster) {
 			r.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "a", UID: "another"}}
 		},
+		"the class is not there": func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			c.Spec.Topology.ClassRef.Name = "missing"
+		},
 		"the Cluster is paused": func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, _ *fleet.Cluster) {
 			c.Spec.Paused = ptr.To(true)
 		},
@@ -200,6 +215,7 @@ func TestNothingIsMadeWhereNobodyMayNeedIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, joined("a", modify)...)
 			e.reconcile(t, inClasses)
+			e.reconcile(t, use{team, classes + "/missing"})
 			NewWithT(t).Expect(e.writes).To(BeEmpty())
 		})
 	}
@@ -360,6 +376,37 @@ func TestARecordThatSomebodyWroteMakesNoObjectOurs(t *testing.T) {
 		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
 		NewWithT(t).Expect(e.writes).To(BeEmpty())
 	})
+}
+
+// meanwhile is an API server that is asked while something else happens.
+type meanwhile struct {
+	client.Reader
+	happens func()
+}
+
+func (m meanwhile) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := m.Reader.List(ctx, list, opts...)
+	m.happens()
+	return err
+}
+
+func TestAClusterThatComesToAClassAtTheLastMomentFindsItsGroup(t *testing.T) {
+	g := NewWithT(t)
+	a, b := joined("a"), joined("b", func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, f *fleet.Cluster) {
+		c.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{}
+		f.Labels = nil
+	})
+	e := newEnv(t, append(a, b...)...)
+	e.reconcile(t, inClasses)
+	e.remove(t, a...)
+	e.APIReader = meanwhile{e.WithWatch, func() {
+		cluster := &clusterv1.Cluster{}
+		g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(b[0]), cluster)).To(Succeed())
+		cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: classes, Name: "edge"}
+		g.Expect(e.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	}}
+	e.reconcile(t, inClasses)
+	g.Expect(e.writes).To(BeEmpty())
 }
 
 func TestTheGroupOfALongNameIsFoundByItsLabel(t *testing.T) {

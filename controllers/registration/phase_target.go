@@ -72,7 +72,7 @@ func (r *Reconciler) joinClass(ctx context.Context, s *scope) error {
 	if s.target.Class == nil || s.target.Class.ID() == targeting.LabelledClass(s.fleetCluster.Labels) {
 		return nil
 	}
-	err := r.Upstream.EnsureClass(ctx, *s.target.Class)
+	err := r.Upstream.JoinClass(ctx, *s.target.Class)
 	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
 		if refusal.Reason != fleetv1.LabelsTooLargeReason { // The group is there, with fewer of them.
 			s.stayOut(refusal)

@@ -58,6 +58,10 @@ func (m *management) fleetCluster(t *testing.T) *fleet.Cluster {
 	return cluster
 }
 
+func newClass(namespace, name string) *clusterv1.ClusterClass {
+	return &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
 // patches counts the patches to the Fleet Cluster that the registration controller sends.
 func patches(m *management, r *Reconciler) *int {
 	count := 0
@@ -151,10 +155,15 @@ func TestTargetedSaysWhatTheFleetClusterLacks(t *testing.T) {
 			func(s *fleetv1.FleetRegistrationSpec) { s.Targeting.Groups = fleetv1.GroupsClusterClass },
 			nil, fleetv1.ClassNamespaceNotListedReason, "classes",
 		},
+		"a class that is not there": {
+			func(c *clusterv1.Cluster) { c.Spec.Topology.ClassRef.Name = "edge" },
+			func(s *fleetv1.FleetRegistrationSpec) { s.Targeting.Groups = fleetv1.GroupsClusterClass },
+			nil, fleetv1.ClassMissingReason, "team-a/edge",
+		},
 		"a group of someone else": {
 			func(c *clusterv1.Cluster) { c.Spec.Topology.ClassRef.Name = "edge" },
 			func(s *fleetv1.FleetRegistrationSpec) { s.Targeting.Groups = fleetv1.GroupsClusterClass },
-			[]client.Object{&fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge"}}},
+			[]client.Object{newClass("team-a", "edge"), &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge"}}},
 			fleetv1.ClassGroupForeignReason, "team-a/edge",
 		},
 		"several": {nil, func(s *fleetv1.FleetRegistrationSpec) {
@@ -196,7 +205,7 @@ func TestAClusterThatChangesItsClassIsInAGroupAllTheTime(t *testing.T) {
 	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"classes"}}
 	cluster := livingCluster()
 	cluster.Spec.Topology.ClassRef.Name = "old"
-	m, r := newManagement(t, cluster, reg)
+	m, r := newManagement(t, cluster, reg, newClass("team-a", "old"), newClass("classes", "new"))
 	_, err := r.Reconcile(t.Context(), edge)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue(fleetv1.ClassNameLabel, "old"))
@@ -238,7 +247,7 @@ func TestAClusterLeavesNoGroupForOneThatIsSomebodyElses(t *testing.T) {
 	cluster := livingCluster()
 	cluster.Spec.Topology.ClassRef.Name = "old"
 	foreign := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "new"}}
-	m, r := newManagement(t, cluster, reg, foreign)
+	m, r := newManagement(t, cluster, reg, foreign, newClass("team-a", "old"), newClass("team-a", "new"))
 	_, err := r.Reconcile(t.Context(), edge)
 	g.Expect(err).NotTo(HaveOccurred())
 	changeCluster(t, m, func(c *clusterv1.Cluster) {
@@ -270,7 +279,7 @@ func TestAClusterOfAnotherNamespaceIsMadeOutsideAGroupThatIsNotForIt(t *testing.
 	cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "workspace", Name: "core"}
 	group := &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "workspace", Name: "core", Labels: map[string]string{"tier": "core"}}}
 	group.Spec.Selector = &metav1.LabelSelector{MatchLabels: targeting.Class{ClassNamespace: "workspace", Name: "core"}.Labels()}
-	m, r := newManagement(t, cluster, reg, group)
+	m, r := newManagement(t, cluster, reg, group, newClass("workspace", "core"))
 
 	_, err := r.Reconcile(t.Context(), edge)
 

@@ -112,6 +112,7 @@ var advice = map[string]string{
 	fleetv1.ValuesIncompleteReason:            "Correct the Cluster, or the `fieldPath` in the policy.",
 	fleetv1.LabelsTooLargeReason:              "Include fewer, or take some off.",
 	fleetv1.AnnotationsTooLargeReason:         "Include fewer.",
+	fleetv1.ClassMissingReason:                "Make it, or correct the Cluster.",
 	fleetv1.ClassGroupForeignReason:           "Delete it, if nothing needs it; Fleet uninstalls what reached clusters through it.",
 	fleetv1.SelectedReason:                    "",
 	fleetv1.OptedOutReason:                    "Nothing, if that is meant; see [Opting out](docs/concepts/leaving.md).",

@@ -73,9 +73,13 @@ func bundleNamespaceMapping(class targeting.Class) *fleet.BundleNamespaceMapping
 	}
 }
 
-// LookClass tells from the cache whether the group of a ClusterClass, or what lets bundles
-// reach it, is someone else's and another. It returns a *Refusal then.
+// LookClass tells from the cache whether there can be a group of a ClusterClass. It returns a
+// *Refusal where the class is not there, or where the group, or what lets bundles reach it,
+// is someone else's and another.
 func (w *Writer) LookClass(ctx context.Context, class targeting.Class) error {
+	if _, err := w.classLabels(ctx, class); err != nil {
+		return err
+	}
 	if _, err := w.asMade(ctx, class); err != nil {
 		return err
 	}
@@ -103,8 +107,25 @@ func classObjects(class targeting.Class, labels map[string]string) []client.Obje
 // namespace than the Fleet Clusters, the BundleNamespaceMapping, and puts right what
 // differs. It goes by the cache. One that is not ours but selects the same will do; else it
 // returns a *Refusal, once the other object is in place. So it does, with another reason,
-// where the labels of the class are too large for the group.
+// where the labels of the class are too large for the group, and where there is no class:
+// then it changes nothing.
 func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
+	return w.forClass(ctx, class, w.ensureClassObject)
+}
+
+// JoinClass does the same for a Fleet Cluster that is about to get into the group. It does
+// not go by the cache alone, which may show a group that was deleted with its last Fleet
+// Cluster just now.
+func (w *Writer) JoinClass(ctx context.Context, class targeting.Class) error {
+	return w.forClass(ctx, class, func(ctx context.Context, want client.Object) error {
+		if made, err := w.createClassObject(ctx, want.DeepCopyObject().(client.Object)); err != nil || made {
+			return err
+		}
+		return w.ensureClassObject(ctx, want)
+	})
+}
+
+func (w *Writer) forClass(ctx context.Context, class targeting.Class, ensure func(context.Context, client.Object) error) error {
 	labels, err := w.classLabels(ctx, class)
 	if err != nil {
 		return err
@@ -122,7 +143,7 @@ func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 		return err
 	}
 	for _, want := range classObjects(class, labels) {
-		if err := w.ensureClassObject(ctx, want); err != nil && !errors.As(err, &refused) {
+		if err := ensure(ctx, want); err != nil && !errors.As(err, &refused) {
 			return err
 		}
 	}
@@ -155,12 +176,16 @@ func (w *Writer) asMade(ctx context.Context, class targeting.Class) (targeting.C
 	return class, nil
 }
 
-// classLabels returns the labels of a ClusterClass, none where it is not there.
+// classLabels returns the labels of a ClusterClass. It returns a *Refusal where that is not
+// there.
 func (w *Writer) classLabels(ctx context.Context, class targeting.Class) (map[string]string, error) {
 	key := types.NamespacedName{Namespace: class.ClassNamespace, Name: class.Name}
 	obj := &metav1.PartialObjectMetadata{}
 	obj.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("ClusterClass"))
-	if err := w.Cache.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
+	if err := w.Cache.Get(ctx, key, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, &Refusal{fleetv1.ClassMissingReason, fmt.Sprintf("ClusterClass %s does not exist", key)}
+		}
 		return nil, fmt.Errorf("reading ClusterClass %s: %w", key, err)
 	}
 	return obj.Labels, nil
@@ -196,7 +221,8 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 		return err
 	}
 	if live == nil {
-		return w.createClassObject(ctx, want)
+		_, err := w.createClassObject(ctx, want)
+		return err
 	}
 	if err := judgeClassObject(live, want); err != nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
 		return err
@@ -209,18 +235,20 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 	return client.IgnoreNotFound(w.merge(ctx, live.DeepCopyObject().(client.Object), patch))
 }
 
-// createClassObject creates an object that the cache does not show. One that is there
-// nevertheless is judged when the cache shows it.
-func (w *Writer) createClassObject(ctx context.Context, want client.Object) error {
-	err := w.Client.Create(ctx, want, client.FieldOwner(FieldOwner))
+// createClassObject creates an object and tells whether it did. One that is there and not
+// in the cache is judged when the cache shows it.
+func (w *Writer) createClassObject(ctx context.Context, want client.Object) (made bool, err error) {
+	err = w.Client.Create(ctx, want, client.FieldOwner(FieldOwner))
 	switch {
-	case err == nil, apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil
+	case err == nil:
+		return true, nil
+	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return false, nil
 	case namespaceMissing(err):
 		// No class can be in it, and no Fleet Cluster.
-		return nil
+		return false, nil
 	}
-	return fmt.Errorf("creating %s %s: %w", kind(want), client.ObjectKeyFromObject(want), err)
+	return false, fmt.Errorf("creating %s %s: %w", kind(want), client.ObjectKeyFromObject(want), err)
 }
 
 // OurClassObject tells whether capi-fleet made a ClusterGroup or a BundleNamespaceMapping.

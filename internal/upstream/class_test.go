@@ -123,7 +123,7 @@ func TestTheObjectsOfAClassAreWrittenOnlyWhereTheyDiffer(t *testing.T) {
 			group, mapping := clusterGroup(otherClass, nil), bundleNamespaceMapping(otherClass)
 			group.UID, mapping.UID = "uid-of-group", "uid-of-mapping"
 			tc.change(group, mapping)
-			a := newAPI(t, group, mapping)
+			a := newAPI(t, group, mapping, classWith("classes", nil))
 
 			g.Expect(a.writer().EnsureClass(t.Context(), otherClass)).To(Succeed())
 
@@ -175,7 +175,7 @@ func TestObjectsOfOthersAreNotTouched(t *testing.T) {
 			for _, obj := range tc.objects {
 				obj.SetUID(types.UID("uid-" + obj.GetName()))
 			}
-			a := newAPI(t, tc.objects...)
+			a := newAPI(t, append(tc.objects, classWith("classes", nil))...)
 			for _, ensure := range []error{a.writer().EnsureClass(t.Context(), otherClass), a.writer().LookClass(t.Context(), otherClass)} {
 				var refusal *Refusal
 				g.Expect(errors.As(ensure, &refusal)).To(Equal(tc.refused), "%v", ensure)
@@ -255,4 +255,36 @@ func TestLabelsOfAClassThatAreTooLargeLeaveItsGroupAsItIs(t *testing.T) {
 	g.Expect(a.group(t, ownClass).Labels).To(Equal(group.Labels))
 	g.Expect(a.group(t, otherClass).Labels).To(Equal(otherClass.Labels()), "it is made nevertheless")
 	g.Expect(a.writes()).To(Equal([]string{"create ClusterGroup team-a/edge.classes", "create BundleNamespaceMapping classes/team-a"}))
+}
+
+func TestAClassThatIsNotThereHasNoGroup(t *testing.T) {
+	g := NewWithT(t)
+	group := clusterGroup(otherClass, map[string]string{"tier": "edge"})
+	for _, a := range []*api{newAPI(t), newAPI(t, group)} {
+		for _, err := range []error{a.writer().LookClass(t.Context(), otherClass), a.writer().EnsureClass(t.Context(), otherClass)} {
+			var refusal *Refusal
+			g.Expect(errors.As(err, &refusal)).To(BeTrue(), "%v", err)
+			g.Expect(refusal.Reason).To(Equal(fleetv1.ClassMissingReason))
+			g.Expect(refusal.Message).To(ContainSubstring("classes/edge"))
+		}
+		g.Expect(a.writes()).To(BeEmpty(), "also of a group that is there: bundles select it by what it has")
+	}
+}
+
+// The class controller deletes a group with the last Fleet Cluster of its class.
+func TestAGroupThatOnlyTheCacheShowsIsMadeForOneThatJoinsIt(t *testing.T) {
+	g := NewWithT(t)
+	group, mapping, class := clusterGroup(otherClass, nil), bundleNamespaceMapping(otherClass), classWith("classes", nil)
+	a := newAPI(t, mapping.DeepCopy(), class.DeepCopy())
+	w := a.writer()
+	w.Cache = newAPI(t, group, mapping, class).WithWatch
+	g.Expect(w.JoinClass(t.Context(), otherClass)).To(Succeed())
+	g.Expect(a.group(t, otherClass).Spec).To(Equal(group.Spec))
+
+	foreign := clusterGroup(otherClass, nil)
+	foreign.Annotations, foreign.Spec.Selector = nil, &metav1.LabelSelector{}
+	a = newAPI(t, foreign, class.DeepCopy())
+	var refusal *Refusal
+	g.Expect(errors.As(a.writer().JoinClass(t.Context(), otherClass), &refusal)).To(BeTrue())
+	g.Expect(a.group(t, otherClass).Spec).To(Equal(foreign.Spec))
 }

@@ -263,6 +263,10 @@ func classOfAnotherNamespace(t *testing.T) {
 	ctx := t.Context()
 	const classes = "rbac-classes"
 	g.Expect(lab.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: classes}})).To(Succeed())
+	template := clusterv1.ClusterClassTemplateReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta2", Kind: "DevClusterTemplate", Name: "edge"}
+	class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: "edge"}}
+	class.Spec.Infrastructure.TemplateRef, class.Spec.ControlPlane.TemplateRef = template, template
+	g.Expect(lab.Client.Create(ctx, class)).To(Succeed())
 	policy := &fleetv1.FleetRegistrationPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "groups"},
 		Spec:       fleetv1.FleetRegistrationPolicySpec{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"policy": "groups"}}},
