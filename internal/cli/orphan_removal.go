@@ -53,8 +53,7 @@ func (o *orphanOptions) removal(c client.Client) *orphanRemoval {
 type disarmed struct {
 	orphan
 
-	cluster client.ObjectKey
-	since   time.Time
+	since time.Time
 }
 
 // errLeft says that an orphan was left, and why.
