@@ -55,7 +55,7 @@ func (r *Reconciler) findTarget(ctx context.Context, s *scope) {
 
 // stayOut leaves the Fleet Cluster in the group that it is in.
 func (s *scope) stayOut(refusal *upstream.Refusal) {
-	s.target.StayOut()
+	s.target = s.target.StayOut()
 	s.unmet = append(s.unmet, targeting.Problem{Reason: refusal.Reason, Message: refusal.Message})
 }
 
