@@ -125,7 +125,8 @@ func enqueue(uses func(context.Context, client.Object) []use) handler.TypedEvent
 func newNeed() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return annotations.HasPaused(e.ObjectOld) != annotations.HasPaused(e.ObjectNew) || !e.ObjectNew.GetDeletionTimestamp().IsZero()
+			return annotations.HasPaused(e.ObjectOld) != annotations.HasPaused(e.ObjectNew) ||
+				decide.Moving(e.ObjectOld) != decide.Moving(e.ObjectNew) || !e.ObjectNew.GetDeletionTimestamp().IsZero()
 		},
 	})
 }

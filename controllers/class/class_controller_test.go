@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
@@ -444,4 +445,14 @@ func TestEveryObjectLeadsToTheClassesThatItConcerns(t *testing.T) {
 	}
 	g.Expect(e.ofFleetCluster(t.Context(), a[2])).To(Equal([]use{inClasses, {team, classes + "/"}}), "and to the mapping")
 	g.Expect(e.ofFleetCluster(t.Context(), &fleet.Cluster{})).To(BeEmpty())
+}
+
+func TestTheEndOfAMoveIsSeen(t *testing.T) {
+	g := NewWithT(t)
+	before := joined("a")[0]
+	after := before.DeepCopyObject().(client.Object)
+	g.Expect(newNeed().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeFalse())
+	after.SetAnnotations(map[string]string{"clusterctl.cluster.x-k8s.io/delete-for-move": ""})
+	g.Expect(newNeed().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeTrue())
+	g.Expect(newNeed().Update(event.UpdateEvent{ObjectOld: after, ObjectNew: before})).To(BeTrue())
 }

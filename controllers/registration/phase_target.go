@@ -21,6 +21,12 @@ import (
 	"errors"
 	"fmt"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/targeting"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
@@ -49,7 +55,7 @@ func (r *Reconciler) findTarget(ctx context.Context, s *scope) {
 
 // stayOut leaves the Fleet Cluster in the group that it is in.
 func (s *scope) stayOut(refusal *upstream.Refusal) {
-	s.target.StayOut()
+	s.target = s.target.StayOut()
 	s.unmet = append(s.unmet, targeting.Problem{Reason: refusal.Reason, Message: refusal.Message})
 }
 
@@ -80,4 +86,36 @@ func (r *Reconciler) joinClass(ctx context.Context, s *scope) error {
 		return nil
 	}
 	return err
+}
+
+// notOnlyStatus lets through what may put an object in the way of a group, or out of it.
+// Fleet writes the status of groups all the time.
+func notOnlyStatus() predicate.Predicate {
+	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+}
+
+// classObjectToRegistrations finds the registrations whose Clusters are to be in a group, or
+// to be reached through a mapping, by its name: it may be somebody else's.
+func (r *Reconciler) classObjectToRegistrations(ctx context.Context, obj client.Object) []reconcile.Request {
+	list := &fleetv1.FleetRegistrationList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the registrations of a group")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		reg := &list.Items[i]
+		namespace, key := reg.Spec.FleetCluster.Namespace, client.ObjectKeyFromObject(reg)
+		if reg.Spec.Targeting.Groups != fleetv1.GroupsClusterClass || namespace != obj.GetNamespace() && namespace != obj.GetName() {
+			continue
+		}
+		cluster := &clusterv1.Cluster{}
+		if err := r.Client.Get(ctx, key, cluster); err != nil {
+			continue // Its own event brings it.
+		}
+		if class, _ := targeting.ClassOf(reg.Spec.Targeting, cluster, namespace); class != nil && upstream.IsOf(*class, obj) {
+			requests = append(requests, reconcile.Request{NamespacedName: key})
+		}
+	}
+	return requests
 }

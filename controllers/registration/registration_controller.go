@@ -42,6 +42,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	capilabels "sigs.k8s.io/cluster-api/util/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -159,6 +160,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		// A registration has the name of its Cluster.
 		Watches(&clusterv1.Cluster{}, &handler.EnqueueRequestForObject{}).
 		Watches(&fleet.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.fleetClusterToRegistrations)).
+		Watches(&fleet.ClusterGroup{}, handler.EnqueueRequestsFromMapFunc(r.classObjectToRegistrations), builder.WithPredicates(notOnlyStatus())).
+		Watches(&fleet.BundleNamespaceMapping{}, handler.EnqueueRequestsFromMapFunc(r.classObjectToRegistrations), builder.WithPredicates(notOnlyStatus())).
 		WatchesMetadata(&corev1.Namespace{}, placed).
 		WatchesMetadata(&corev1.ServiceAccount{}, placed).
 		WatchesMetadata(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(r.hostedToRegistrations)).

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -365,4 +366,26 @@ func TestAFleetClusterThatIsTakenUpAgainIsRetargeted(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(m.fleetCluster(t).Labels).To(HaveKeyWithValue("env", "prod"))
 	g.Expect(accountOf(t, m)).NotTo(BeNil())
+}
+
+func TestAnObjectInTheWayOfAGroupLeadsToTheRegistrationsThatItConcerns(t *testing.T) {
+	g := NewWithT(t)
+	reg, cluster := owned(), livingCluster()
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"classes"}}
+	cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "classes", Name: "edge"}
+	_, r := newManagement(t, cluster, reg)
+	named := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	for _, obj := range []client.Object{
+		&fleet.ClusterGroup{ObjectMeta: named("team-a", "edge.classes")}, &fleet.BundleNamespaceMapping{ObjectMeta: named("classes", "team-a")},
+	} {
+		g.Expect(r.classObjectToRegistrations(t.Context(), obj)).To(Equal([]ctrl.Request{edge}), "%T", obj)
+	}
+	for _, obj := range []client.Object{
+		&fleet.ClusterGroup{ObjectMeta: named("team-a", "edge")}, &fleet.ClusterGroup{ObjectMeta: named("team-b", "edge.classes")},
+		&fleet.BundleNamespaceMapping{ObjectMeta: named("others", "team-a")}, &fleet.BundleNamespaceMapping{ObjectMeta: named("classes", "team-b")},
+	} {
+		g.Expect(r.classObjectToRegistrations(t.Context(), obj)).To(BeEmpty(), "%v", obj)
+	}
 }

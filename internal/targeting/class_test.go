@@ -161,7 +161,7 @@ func TestAFleetClusterStaysInItsGroupWhereThatOfItsClassCannotBeHad(t *testing.T
 	unlisted, _ := Resolve(fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass}, cluster, own)
 	unlistedNew, _ := Resolve(listed, newCluster(ofClass("others", "new")), own)
 	foreign, _ := Resolve(listed, newCluster(ofClass("classes", "new")), own)
-	foreign.StayOut()
+	foreign = foreign.StayOut()
 	for name, target := range map[string]Target{
 		"the policy lists it no more": unlisted, "a class that is not listed": unlistedNew, "a group of someone else": foreign,
 	} {
@@ -190,7 +190,7 @@ func TestAClusterWhoseGroupCannotBeHadHasTheLabelsOfItsClassAmongItsOwnOnly(t *t
 	}}
 	for namespace, want := range map[string]int{own: 2, shared: 0} {
 		target, _ := Resolve(settings, newCluster(ofClass("classes", "edge")), namespace)
-		target.StayOut()
+		target = target.StayOut()
 		g.Expect(target.Labels).To(HaveLen(want))
 		g.Expect(target.Class).To(BeNil())
 		live := made(target)

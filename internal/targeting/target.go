@@ -84,16 +84,18 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	}, problems
 }
 
-// StayOut keeps the Fleet Cluster out of the group of its ClusterClass, which cannot be
-// had. One that is in no group gets the labels of the class nevertheless; not so where
-// Clusters of other namespaces are, which could get into a group of somebody else.
-func (t *Target) StayOut() {
+// StayOut returns the target of a Fleet Cluster that is kept out of the group of its
+// ClusterClass, which cannot be had. One that is in no group gets the labels of the class
+// nevertheless; not so where Clusters of other namespaces are, which could get into a group
+// of somebody else.
+func (t Target) StayOut() Target {
 	t.Stay = true
 	if t.Class.Shared {
 		t.Labels = merged(t.Labels, nil)
 		maps.DeleteFunc(t.Labels, func(key, _ string) bool { return slices.Contains(classKeys, key) })
 	}
 	t.Class = nil
+	return t
 }
 
 // Record is what capi-fleet put on an object, and so may take away. It is the value of

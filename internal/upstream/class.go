@@ -203,6 +203,13 @@ func (w *Writer) groupLabels(ctx context.Context, class targeting.Class) (map[st
 	return labels, nil
 }
 
+// IsOf tells whether an object has the name and the kind of one for a class, whosever it is.
+func IsOf(class targeting.Class, obj client.Object) bool {
+	return slices.ContainsFunc(classObjects(class, nil), func(want client.Object) bool {
+		return kind(want) == kind(obj) && client.ObjectKeyFromObject(want) == client.ObjectKeyFromObject(obj)
+	})
+}
+
 func (w *Writer) cached(ctx context.Context, want client.Object) (client.Object, error) {
 	live := reflect.New(reflect.TypeOf(want).Elem()).Interface().(client.Object)
 	key := client.ObjectKeyFromObject(want)
