@@ -51,7 +51,10 @@ func (l *life) running(t *testing.T) *corev1.Pod {
 	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
-	bundle := &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"}}
+	bundle := &fleet.BundleDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"},
+		Spec:       fleet.BundleDeploymentSpec{DeploymentID: "content:options"},
+	}
 	g.Expect(l.WithWatch.Create(t.Context(), bundle)).To(Succeed())
 	return pod
 }
@@ -203,9 +206,10 @@ func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
 	g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
 	_, err = l.reconciler.Reconcile(t.Context(), edge)
 	g.Expect(err).NotTo(HaveOccurred())
-	going := &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{
-		Namespace: l.registration(t).Status.Namespace, Name: "app", Finalizers: []string{"test/held"},
-	}}
+	going := &fleet.BundleDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app", Finalizers: []string{"test/held"}},
+		Spec:       fleet.BundleDeploymentSpec{DeploymentID: "content:options"},
+	}
 	g.Expect(l.WithWatch.Create(t.Context(), going)).To(Succeed())
 	g.Expect(l.WithWatch.Delete(t.Context(), going)).To(Succeed())
 
@@ -215,6 +219,39 @@ func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.WaitingForBundlesReason)).To(BeTrue())
 	g.Expect(l.tokens).To(BeZero())
+}
+
+func TestABundleDeploymentThatMakesAnotherReleaseIsNone(t *testing.T) {
+	for name, spec := range map[string]fleet.BundleDeploymentSpec{
+		"in another namespace":          {DeploymentID: "content:options", Options: fleet.BundleDeploymentOptions{TargetNamespace: "shop"}},
+		"paused before it was deployed": {Paused: true, StagedDeploymentID: "content:options"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			there := &fleet.BundleDeployment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"}, Spec: spec,
+			}
+			g.Expect(l.WithWatch.Create(t.Context(), there)).To(Succeed())
+			l.pass(time.Minute)
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			waiting := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+			g.Expect(waiting.Reason).To(Equal(fleetv1.WaitingForBundlesReason))
+			g.Expect(waiting.Message).To(ContainSubstring(": app. "))
+			g.Expect(l.tokens).To(BeZero())
+
+			there.Spec = fleet.BundleDeploymentSpec{DeploymentID: "content:options"}
+			g.Expect(l.WithWatch.Update(t.Context(), there)).To(Succeed())
+			l.reconcile(t)
+			g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+		})
+	}
 }
 
 func TestWithoutProofThatTheAgentStoppedTheFleetClusterStaysAsAnOrphan(t *testing.T) {

@@ -193,7 +193,7 @@ func (r *Reconciler) neverHadAgent(ctx context.Context, s *scope) (bool, error) 
 	if status.Namespace == "" {
 		return true, nil
 	}
-	deployments, err := r.bundleDeployments(ctx, status.Namespace, client.Limit(1))
+	deployments, err := r.bundleDeployments(ctx, status.Namespace)
 	return err == nil && len(deployments) == 0, err
 }
 
