@@ -684,6 +684,24 @@ func TestWhatAnotherManagementClusterTookIsTakenBackOnlyIfAPersonSaysSo(t *testi
 	g.Expect(l.registration(t).Annotations).NotTo(HaveKey(fleetv1.TakeOverAnnotation), "it counts once")
 }
 
+func TestASecretThatLostItsAnnotationIsNotTakenForAnotherManagementClusters(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	secret := &corev1.Secret{}
+	l.has(t, secret)
+	delete(secret.Annotations, fleetv1.NamespaceUIDAnnotation)
+	g.Expect(l.client.Update(t.Context(), secret)).To(Succeed())
+	l.pass(40 * time.Hour)
+
+	l.reconcile(t)
+
+	g.Expect(isTrue(l.registration(t), fleetv1.AgentDeployedCondition)).To(BeTrue())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+	l.has(t, secret)
+	g.Expect(secret.Annotations).To(HaveKeyWithValue(fleetv1.NamespaceUIDAnnotation, string(l.registration(t).Status.NamespaceUID)))
+}
+
 func TestAnAgentThatAnotherManagementClusterTookOverIsNotRemovedWithTheCopyOfTheCluster(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *life){
 		"Cluster deleted": func(t *testing.T, l *life) {

@@ -370,7 +370,8 @@ func (r *Reconciler) mayReplace(ctx context.Context, s *scope, workload *remote.
 	if pointedAt != "" && pointedAt == reg.Status.NamespaceUID {
 		return nil
 	}
-	if pushed := reg.Status.Agent.NamespaceUID; there.secret != nil && pushed != "" && pointedAt != pushed && !takesOver(reg) {
+	// A Secret that does not say is nobody's: another management cluster's would.
+	if pushed := reg.Status.Agent.NamespaceUID; pointedAt != "" && pushed != "" && pointedAt != pushed && !takesOver(reg) {
 		return &refusal{fleetv1.MovedAwayReason,
 			"Another management cluster has taken this registration over, and its agent is left alone; " + takeOverHint(reg)}
 	}
