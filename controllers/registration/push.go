@@ -386,7 +386,13 @@ func mayTake(reg *fleetv1.FleetRegistration, there presentAgent) bool {
 		return takesOver(reg) && agent.RegistrationID(there.deployment) != ""
 	}
 	return takesOver(reg) && agent.RegistrationID(there.secret) != "" ||
-		reg.Spec.Adoption == fleetv1.AdoptionAdopt && agent.Registered(there.secret, types.NamespacedName(reg.Spec.FleetCluster))
+		adopts(reg) && agent.Registered(there.secret, types.NamespacedName(reg.Spec.FleetCluster))
+}
+
+// adopts tells whether the registration may take over from Fleet's own, which it may only
+// where the Fleet Cluster is in the namespace of its Cluster.
+func adopts(reg *fleetv1.FleetRegistration) bool {
+	return reg.Spec.Adoption == fleetv1.AdoptionAdopt && reg.Spec.FleetCluster.Namespace == reg.Namespace
 }
 
 func get(ctx context.Context, workload *remote.Client, key types.NamespacedName, obj client.Object) (bool, error) {

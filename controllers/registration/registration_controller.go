@@ -249,6 +249,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
+		Home:         reg.Namespace,
 	}
 	if s.cluster != nil {
 		in.ClusterUID = s.cluster.UID
