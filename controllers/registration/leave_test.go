@@ -341,6 +341,26 @@ func TestNothingIsTakenOutOfAnotherClusterBehindTheKubeconfig(t *testing.T) {
 	g.Expect(l.workload.Writes()).To(HaveLen(writes))
 }
 
+func TestANamespaceThatFleetDoesNotDeleteIsToldOf(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	namespace := l.registration(t).Status.Namespace
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.eventsSoFar()
+
+	l.pass(fleetDeletionTimeout + time.Second)
+	g.Expect(l.once(t)).To(BeEmpty())
+
+	g.Expect(l.eventsSoFar()).To(ConsistOf(And(ContainSubstring("Warning NamespaceLeft"), ContainSubstring(namespace))))
+	g.Expect(l.accounts(t)).To(BeZero())
+	bindings := &rbacv1.RoleBindingList{}
+	g.Expect(l.List(t.Context(), bindings)).To(Succeed())
+	g.Expect(bindings.Items).To(BeEmpty(), "the next registration of that name could not use it")
+}
+
 func TestAnOptOutThatIsTakenBackTooLateComesToItsEnd(t *testing.T) {
 	g := NewWithT(t)
 	l := joinedLife(t)

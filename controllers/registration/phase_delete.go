@@ -148,22 +148,37 @@ func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, erro
 // that is done. Fleet has its time to delete the cluster namespace.
 func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream.DeleteOptions) (done bool, _ ctrl.Result, _ error) {
 	opts.Abandon = s.attempt.leavingFor(s.now) > fleetDeletionTimeout
-	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), opts)
+	namespace, err := r.Upstream.Delete(ctx, s.upstreamInput(), opts)
 	if err != nil {
 		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
 		return false, ctrl.Result{}, err
 	}
-	if waitingFor != "" {
-		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
+	if namespace != "" && !opts.Abandon {
+		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + namespace}
 		return false, ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	if !opts.KeepAccount {
+		r.tellOfNamespace(s, namespace)
 		// An earlier step may have left it to work, and that is over whatever ended it.
 		if done, err := r.removeHosted(ctx, s, stopTimeout); err != nil || !done {
 			return false, ctrl.Result{RequeueAfter: time.Second}, err
 		}
 	}
 	return true, ctrl.Result{}, nil
+}
+
+// namespaceLeftReason is the reason of the event for a cluster namespace that Fleet did not
+// delete in time, which nobody looks after from now on.
+const namespaceLeftReason = "NamespaceLeft"
+
+// tellOfNamespace tells of a cluster namespace that stays, if there is one. The Cluster may
+// be gone.
+func (r *Reconciler) tellOfNamespace(s *scope, namespace string) {
+	if namespace == "" {
+		return
+	}
+	r.Recorder.Eventf(s.registration, nil, corev1.EventTypeWarning, namespaceLeftReason, "Deregister",
+		"Fleet did not delete namespace %s in %s. Look whether fleet-controller runs, and delete it once nothing in it is needed", namespace, fleetDeletionTimeout)
 }
 
 // tryRemoveAgent makes one attempt to take the agent out of a workload cluster that
