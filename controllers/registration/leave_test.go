@@ -100,11 +100,16 @@ func (l *life) once(t *testing.T) string {
 	return meta.FindStatusCondition(reg.Status.Conditions, fleetv1.DeletingCondition).Reason
 }
 
-// fleetDeletes does Fleet's part once the Fleet Cluster is gone.
+// fleetDeletes does Fleet's part once the Fleet Cluster is gone: the cluster namespace goes
+// with what is in it.
 func (l *life) fleetDeletes(t *testing.T) {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.registration(t).Status.Namespace}}
-	NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
+	g := NewWithT(t)
+	for _, inside := range []client.Object{&rbacv1.RoleBinding{}, &fleet.BundleDeployment{}} {
+		g.Expect(l.DeleteAllOf(t.Context(), inside, client.InNamespace(namespace.Name))).To(Succeed())
+	}
+	g.Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
 }
 
 func (l *life) fleetCluster(t *testing.T) *fleet.Cluster {
@@ -362,21 +367,65 @@ func TestANamespaceThatFleetDoesNotDeleteIsToldOf(t *testing.T) {
 }
 
 func TestAnOptOutThatIsTakenBackTooLateComesToItsEnd(t *testing.T) {
+	for name, how := range map[string]fleetv1.DeletionSpec{
+		"orphaned":    {},
+		"uninstalled": {Workloads: fleetv1.WorkloadsUninstall},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.optOut(t, optedOut, how)
+			if how.Workloads == "" {
+				g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+				l.deploymentStatus(t, 0)
+			}
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+			g.Expect(l.fleetCluster(t)).To(BeNil())
+
+			cluster := &clusterv1.Cluster{}
+			g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+			cluster.Labels = map[string]string{fleetv1.RegisterLabel: "true"}
+			g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+			l.fleetDeletes(t)
+			g.Expect(l.once(t)).To(BeEmpty())
+			g.Expect(l.accounts(t)).To(BeZero(), "the next registration could not use it")
+			l.expectJoinsAnew(t)
+		})
+	}
+}
+
+func TestWhatAPersonDeletedWithItsFleetClusterJoinsAnew(t *testing.T) {
 	g := NewWithT(t)
 	l := joinedLife(t)
-	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
-	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
-	l.deploymentStatus(t, 0)
-	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
-	g.Expect(l.fleetCluster(t)).To(BeNil())
-
-	cluster := &clusterv1.Cluster{}
-	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
-	cluster.Labels = map[string]string{fleetv1.RegisterLabel: "true"}
-	g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	l.running(t)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.fleetCluster(t))).To(Succeed())
 	l.fleetDeletes(t)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
 	g.Expect(l.once(t)).To(BeEmpty())
-	g.Expect(l.accounts(t)).To(BeZero(), "the next registration could not use it")
+	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.client.Get(t.Context(), client.ObjectKeyFromObject(release), release)).To(Succeed(), "what it deployed stays")
+	g.Expect(l.client.Delete(t.Context(), release)).To(Succeed())
+	l.expectJoinsAnew(t)
+}
+
+// expectJoinsAnew makes the registration that follows one that ended, and expects that
+// nothing is in its way.
+func (l *life) expectJoinsAnew(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	next := owned()
+	next.UID, next.Spec.RegistrationID = "uid-of-next", "next"
+	next.Spec.Agent.Image, next.Spec.Agent.ManagementCluster.Server = "agent", "https://management.example"
+	g.Expect(l.WithWatch.Create(t.Context(), next)).To(Succeed())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	l.pass(time.Minute)
+	_, err = l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)).To(
+		HaveField("Reason", fleetv1.AgentDeployedReason), "%+v", l.registration(t).Status)
 }
 
 func TestAPauseDoesNotCountAgainstLeaving(t *testing.T) {

@@ -98,7 +98,9 @@ func (r *Reconciler) doomed(ctx context.Context, s *scope) (bool, error) {
 
 // finishLeaving takes the rest away where the Fleet Cluster is gone, by a Cluster that
 // opted out and no longer does, or by a person, and tells whether there is nothing left to
-// do. Nothing can be registered with what would stay.
+// do. Nothing can be registered with what would stay: the next registration has another ID.
+// The agent is the last to go, so that this is tried once; what it could not uninstall by
+// then stays.
 func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ ctrl.Result, _ error) {
 	exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
 	switch refusal := (*upstream.Refusal)(nil); {
@@ -107,7 +109,11 @@ func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ 
 	case err != nil:
 		return false, ctrl.Result{}, err
 	}
-	return r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	if done && err == nil {
+		r.tryRemoveAgent(ctx, s)
+	}
+	return done, result, err
 }
 
 // forgetOnCluster takes our condition off the Cluster.
@@ -182,7 +188,7 @@ func (r *Reconciler) tellOfNamespace(s *scope, namespace string) {
 }
 
 // tryRemoveAgent makes one attempt to take the agent out of a workload cluster that
-// is about to go. What comes of it changes nothing.
+// is about to go or to be registered anew. What comes of it changes nothing.
 func (r *Reconciler) tryRemoveAgent(ctx context.Context, s *scope) {
 	if s.registration.Status.Agent.Revision == "" {
 		return
