@@ -627,6 +627,38 @@ func TestARestoredRegistrationIsGivenToTheClusterOfItsName(t *testing.T) {
 	}
 }
 
+func TestARestoredRegistrationWaitsForItsCluster(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		g := NewWithT(t)
+		l := joinedLife(t)
+		l.running(t)
+		cluster := &clusterv1.Cluster{}
+		g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+		g.Expect(l.WithWatch.Delete(t.Context(), cluster.DeepCopy())).To(Succeed())
+		reg := l.registration(t)
+		reg.CreationTimestamp = metav1.NewTime(l.clock.Now())
+		g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+		l.forget(t)
+		if deleted {
+			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+		}
+
+		result, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", restoreTime)))
+		g.Expect(l.fleetCluster(t).DeletionTimestamp.IsZero()).To(BeTrue())
+		g.Expect(l.registration(t).DeletionTimestamp.IsZero()).To(Equal(!deleted))
+
+		// None comes.
+		l.pass(restoreTime)
+		for range 2 {
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+		g.Expect(l.fleetCluster(t)).To(BeNil())
+	}
+}
+
 func TestARegistrationOfAClusterThatWasMadeAnewIsNotARestoredOne(t *testing.T) {
 	for name, change := range map[string]func(*scope){
 		"it made something":               func(s *scope) { s.registration.Status.Namespace = "cluster-a" },

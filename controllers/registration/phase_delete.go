@@ -54,6 +54,11 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		if s.restored() {
 			return ctrl.Result{}, r.handOver(ctx, s)
 		}
+		if wait := s.awaitsCluster(); wait > 0 && s.fleetCluster != nil {
+			// The garbage collector takes a registration whose owner is not there. The Fleet
+			// Cluster may have come back before its Cluster, as it did.
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
 		return r.deleteAll(ctx, s)
 	}
 	switch doomed, err := r.doomed(ctx, s); {
