@@ -169,11 +169,11 @@ func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream
 		return false, ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	if !opts.KeepAccount {
-		r.tellOfNamespace(s, namespace)
 		// An earlier step may have left it to work, and that is over whatever ended it.
 		if done, err := r.removeHosted(ctx, s, stopTimeout); err != nil || !done {
 			return false, ctrl.Result{RequeueAfter: time.Second}, err
 		}
+		r.tellOfNamespace(s, namespace)
 	}
 	return true, ctrl.Result{}, nil
 }
