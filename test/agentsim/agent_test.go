@@ -186,6 +186,24 @@ func TestReleasesWithoutABundleAreCollectedOneByOne(t *testing.T) {
 	g.Consistently(func() []string { return w.workloads(t) }, moment).Should(Equal([]string{"bundle-a-foreign", "bundle-kept"}))
 }
 
+func TestAReleaseThatItsBundleDeploymentDoesNotMakeIsCollected(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.push(t, "{}", withToken())
+	w.leftRelease(t, "db", fleet.DefaultAgentNamespace)
+	w.leftRelease(t, "web", fleet.DefaultAgentNamespace)
+	w.bundle(t, "web", "one")
+	moved := w.bundle(t, "db", "two")
+	moved.Spec.Options.TargetNamespace = "shop"
+	g.Expect(w.managementClient.Update(t.Context(), moved)).To(Succeed())
+
+	agent, _ := w.start(t)
+
+	g.Eventually(func() []string { return agent.Report().Uninstalled }, patience).Should(Equal([]string{"db"}))
+	g.Eventually(func() []string { return agent.Report().Deployed }, patience).Should(ContainElement("web"))
+	g.Expect(w.workloads(t)).To(Equal([]string{"bundle-web"}))
+}
+
 func TestTheCollectionIntervalIsRead(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t)
