@@ -200,8 +200,11 @@ func TestAReleaseThatItsBundleDeploymentDoesNotMakeIsCollected(t *testing.T) {
 	agent, _ := w.start(t)
 
 	g.Eventually(func() []string { return agent.Report().Uninstalled }, patience).Should(Equal([]string{"db"}))
-	g.Eventually(func() []string { return agent.Report().Deployed }, patience).Should(ContainElement("web"))
-	g.Expect(w.workloads(t)).To(Equal([]string{"bundle-web"}))
+	g.Eventually(func(g Gomega) {
+		made := &corev1.ConfigMap{}
+		g.Expect(w.workloadClient.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "bundle-db"}, made)).To(Succeed())
+	}, patience).Should(Succeed())
+	g.Expect(w.workloads(t)).To(Equal([]string{"bundle-web"}), "in the namespace of before")
 }
 
 func TestTheCollectionIntervalIsRead(t *testing.T) {
