@@ -114,7 +114,8 @@ const (
 	NamespaceTerminatingReason = "NamespaceTerminating"
 
 	// AdoptionBlockedReason means that a Fleet Cluster of that name would be adopted, but
-	// another tool still manages it. The message names it.
+	// another tool still manages it, or it is not in the namespace of the Cluster. The
+	// message says which.
 	AdoptionBlockedReason = "AdoptionBlocked"
 
 	// WorkspaceMissingReason means that the namespace that the policy names as `workspace`
@@ -138,7 +139,8 @@ const (
 	WaitingForControlPlaneReason = "WaitingForControlPlane"
 
 	// KubeconfigMissingReason means that the Secret `<cluster>-kubeconfig` is not there
-	// although the control plane answers.
+	// although the control plane answers. Or it is owned by another Cluster that had this
+	// name.
 	KubeconfigMissingReason = "KubeconfigMissing"
 
 	// KubeconfigKeyMissingReason means that the Secret has no key `value`.
@@ -253,7 +255,8 @@ const (
 	AlreadyRegisteredReason = "AlreadyRegistered"
 
 	// WaitingForBundlesReason means that the agent would uninstall releases that have no
-	// BundleDeployment. Or there are too many or too large releases to find out.
+	// BundleDeployment, or one that is paused or deploys elsewhere. Or there are too many or
+	// too large releases to find out.
 	WaitingForBundlesReason = "WaitingForBundles"
 
 	// ObjectRejectedReason means that the workload cluster refused one of the agent's

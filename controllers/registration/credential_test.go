@@ -33,6 +33,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 )
 
 // joinedLife is one whose agent reports.
@@ -43,6 +44,32 @@ func joinedLife(t *testing.T) *life {
 	l.heartbeat(t)
 	l.reconcile(t)
 	return l
+}
+
+// A Cluster that was made anew has the kubeconfig of the one before until that is collected.
+func TestTheKubeconfigOfAnotherClusterOfThatNameIsNotUsed(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	kubeconfig := &corev1.Secret{}
+	g.Expect(l.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "edge-1-kubeconfig"}, kubeconfig)).To(Succeed())
+	stale := decide.OwnerReference(livingCluster())
+	stale.UID = "uid-of-the-one-before"
+	kubeconfig.OwnerReferences = []metav1.OwnerReference{{APIVersion: "controlplane.example/v1", Kind: "ControlPlane", Name: "edge-1", UID: "x"}, stale}
+	g.Expect(l.WithWatch.Update(t.Context(), kubeconfig)).To(Succeed())
+	for range 2 {
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		l.pass(time.Minute)
+	}
+	g.Expect(hasReason(l.registration(t), fleetv1.WorkloadReachableCondition, fleetv1.KubeconfigMissingReason)).To(BeTrue())
+	g.Expect(l.workload.Writes()).To(BeEmpty())
+	g.Expect(l.tokens).To(BeZero())
+
+	kubeconfig.OwnerReferences = []metav1.OwnerReference{decide.OwnerReference(livingCluster())}
+	g.Expect(l.WithWatch.Update(t.Context(), kubeconfig)).To(Succeed())
+	l.pass(time.Minute)
+	l.reconcile(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
 }
 
 // forget empties the status, as a move does.

@@ -51,7 +51,10 @@ func (l *life) running(t *testing.T) *corev1.Pod {
 	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
-	bundle := &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"}}
+	bundle := &fleet.BundleDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"},
+		Spec:       fleet.BundleDeploymentSpec{DeploymentID: "content:options"},
+	}
 	g.Expect(l.WithWatch.Create(t.Context(), bundle)).To(Succeed())
 	return pod
 }
@@ -97,11 +100,16 @@ func (l *life) once(t *testing.T) string {
 	return meta.FindStatusCondition(reg.Status.Conditions, fleetv1.DeletingCondition).Reason
 }
 
-// fleetDeletes does Fleet's part once the Fleet Cluster is gone.
+// fleetDeletes does Fleet's part once the Fleet Cluster is gone: the cluster namespace goes
+// with what is in it.
 func (l *life) fleetDeletes(t *testing.T) {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.registration(t).Status.Namespace}}
-	NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
+	g := NewWithT(t)
+	for _, inside := range []client.Object{&rbacv1.RoleBinding{}, &fleet.BundleDeployment{}} {
+		g.Expect(l.DeleteAllOf(t.Context(), inside, client.InNamespace(namespace.Name))).To(Succeed())
+	}
+	g.Expect(l.WithWatch.Delete(t.Context(), namespace)).To(Succeed())
 }
 
 func (l *life) fleetCluster(t *testing.T) *fleet.Cluster {
@@ -203,9 +211,10 @@ func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
 	g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
 	_, err = l.reconciler.Reconcile(t.Context(), edge)
 	g.Expect(err).NotTo(HaveOccurred())
-	going := &fleet.BundleDeployment{ObjectMeta: metav1.ObjectMeta{
-		Namespace: l.registration(t).Status.Namespace, Name: "app", Finalizers: []string{"test/held"},
-	}}
+	going := &fleet.BundleDeployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app", Finalizers: []string{"test/held"}},
+		Spec:       fleet.BundleDeploymentSpec{DeploymentID: "content:options"},
+	}
 	g.Expect(l.WithWatch.Create(t.Context(), going)).To(Succeed())
 	g.Expect(l.WithWatch.Delete(t.Context(), going)).To(Succeed())
 
@@ -215,6 +224,39 @@ func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(hasReason(l.registration(t), fleetv1.AgentDeployedCondition, fleetv1.WaitingForBundlesReason)).To(BeTrue())
 	g.Expect(l.tokens).To(BeZero())
+}
+
+func TestABundleDeploymentThatMakesAnotherReleaseIsNone(t *testing.T) {
+	for name, spec := range map[string]fleet.BundleDeploymentSpec{
+		"in another namespace":          {DeploymentID: "content:options", Options: fleet.BundleDeploymentOptions{TargetNamespace: "shop"}},
+		"paused before it was deployed": {Paused: true, StagedDeploymentID: "content:options"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			there := &fleet.BundleDeployment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: l.registration(t).Status.Namespace, Name: "app"}, Spec: spec,
+			}
+			g.Expect(l.WithWatch.Create(t.Context(), there)).To(Succeed())
+			l.pass(time.Minute)
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			waiting := meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)
+			g.Expect(waiting.Reason).To(Equal(fleetv1.WaitingForBundlesReason))
+			g.Expect(waiting.Message).To(ContainSubstring(": app. "))
+			g.Expect(l.tokens).To(BeZero())
+
+			there.Spec = fleet.BundleDeploymentSpec{DeploymentID: "content:options"}
+			g.Expect(l.WithWatch.Update(t.Context(), there)).To(Succeed())
+			l.reconcile(t)
+			g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+		})
+	}
 }
 
 func TestWithoutProofThatTheAgentStoppedTheFleetClusterStaysAsAnOrphan(t *testing.T) {
@@ -304,22 +346,86 @@ func TestNothingIsTakenOutOfAnotherClusterBehindTheKubeconfig(t *testing.T) {
 	g.Expect(l.workload.Writes()).To(HaveLen(writes))
 }
 
-func TestAnOptOutThatIsTakenBackTooLateComesToItsEnd(t *testing.T) {
+func TestANamespaceThatFleetDoesNotDeleteIsToldOf(t *testing.T) {
 	g := NewWithT(t)
 	l := joinedLife(t)
-	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
-	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
-	l.deploymentStatus(t, 0)
+	namespace := l.registration(t).Status.Namespace
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
 	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
-	g.Expect(l.fleetCluster(t)).To(BeNil())
+	l.eventsSoFar()
 
-	cluster := &clusterv1.Cluster{}
-	g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
-	cluster.Labels = map[string]string{fleetv1.RegisterLabel: "true"}
-	g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
-	l.fleetDeletes(t)
+	l.pass(fleetDeletionTimeout + time.Second)
 	g.Expect(l.once(t)).To(BeEmpty())
-	g.Expect(l.accounts(t)).To(BeZero(), "the next registration could not use it")
+
+	g.Expect(l.eventsSoFar()).To(ConsistOf(And(ContainSubstring("Warning NamespaceLeft"), ContainSubstring(namespace))))
+	g.Expect(l.accounts(t)).To(BeZero())
+	bindings := &rbacv1.RoleBindingList{}
+	g.Expect(l.List(t.Context(), bindings)).To(Succeed())
+	g.Expect(bindings.Items).To(BeEmpty(), "the next registration of that name could not use it")
+}
+
+func TestAnOptOutThatIsTakenBackTooLateComesToItsEnd(t *testing.T) {
+	for name, how := range map[string]fleetv1.DeletionSpec{
+		"orphaned":    {},
+		"uninstalled": {Workloads: fleetv1.WorkloadsUninstall},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.optOut(t, optedOut, how)
+			if how.Workloads == "" {
+				g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+				l.deploymentStatus(t, 0)
+			}
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+			g.Expect(l.fleetCluster(t)).To(BeNil())
+
+			cluster := &clusterv1.Cluster{}
+			g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+			cluster.Labels = map[string]string{fleetv1.RegisterLabel: "true"}
+			g.Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+			l.fleetDeletes(t)
+			g.Expect(l.once(t)).To(BeEmpty())
+			g.Expect(l.accounts(t)).To(BeZero(), "the next registration could not use it")
+			l.expectJoinsAnew(t)
+		})
+	}
+}
+
+func TestWhatAPersonDeletedWithItsFleetClusterJoinsAnew(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.fleetCluster(t))).To(Succeed())
+	l.fleetDeletes(t)
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
+	g.Expect(l.once(t)).To(BeEmpty())
+	release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(l.client.Get(t.Context(), client.ObjectKeyFromObject(release), release)).To(Succeed(), "what it deployed stays")
+	g.Expect(l.client.Delete(t.Context(), release)).To(Succeed())
+	l.expectJoinsAnew(t)
+}
+
+// expectJoinsAnew makes the registration that follows one that ended, and expects that
+// nothing is in its way.
+func (l *life) expectJoinsAnew(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	next := owned()
+	next.UID, next.Spec.RegistrationID = "uid-of-next", "next"
+	next.Spec.Agent.Image, next.Spec.Agent.ManagementCluster.Server = "agent", "https://management.example"
+	g.Expect(l.WithWatch.Create(t.Context(), next)).To(Succeed())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	l.pass(time.Minute)
+	_, err = l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)).To(
+		HaveField("Reason", fleetv1.AgentDeployedReason), "%+v", l.registration(t).Status)
 }
 
 func TestAPauseDoesNotCountAgainstLeaving(t *testing.T) {
@@ -521,6 +627,38 @@ func TestARestoredRegistrationIsGivenToTheClusterOfItsName(t *testing.T) {
 	}
 }
 
+func TestARestoredRegistrationWaitsForItsCluster(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		g := NewWithT(t)
+		l := joinedLife(t)
+		l.running(t)
+		cluster := &clusterv1.Cluster{}
+		g.Expect(l.Get(t.Context(), edge.NamespacedName, cluster)).To(Succeed())
+		g.Expect(l.WithWatch.Delete(t.Context(), cluster.DeepCopy())).To(Succeed())
+		reg := l.registration(t)
+		reg.CreationTimestamp = metav1.NewTime(l.clock.Now())
+		g.Expect(l.WithWatch.Update(t.Context(), reg)).To(Succeed())
+		l.forget(t)
+		if deleted {
+			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+		}
+
+		result, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", restoreTime)))
+		g.Expect(l.fleetCluster(t).DeletionTimestamp.IsZero()).To(BeTrue())
+		g.Expect(l.registration(t).DeletionTimestamp.IsZero()).To(Equal(!deleted))
+
+		// None comes.
+		l.pass(restoreTime)
+		for range 2 {
+			_, err = l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+		g.Expect(l.fleetCluster(t)).To(BeNil())
+	}
+}
+
 func TestARegistrationOfAClusterThatWasMadeAnewIsNotARestoredOne(t *testing.T) {
 	for name, change := range map[string]func(*scope){
 		"it made something":               func(s *scope) { s.registration.Status.Namespace = "cluster-a" },
@@ -645,6 +783,24 @@ func TestWhatAnotherManagementClusterTookIsTakenBackOnlyIfAPersonSaysSo(t *testi
 
 	l.reconcile(t)
 	g.Expect(l.registration(t).Annotations).NotTo(HaveKey(fleetv1.TakeOverAnnotation), "it counts once")
+}
+
+func TestASecretThatLostItsAnnotationIsNotTakenForAnotherManagementClusters(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	secret := &corev1.Secret{}
+	l.has(t, secret)
+	delete(secret.Annotations, fleetv1.NamespaceUIDAnnotation)
+	g.Expect(l.client.Update(t.Context(), secret)).To(Succeed())
+	l.pass(40 * time.Hour)
+
+	l.reconcile(t)
+
+	g.Expect(isTrue(l.registration(t), fleetv1.AgentDeployedCondition)).To(BeTrue())
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+	l.has(t, secret)
+	g.Expect(secret.Annotations).To(HaveKeyWithValue(fleetv1.NamespaceUIDAnnotation, string(l.registration(t).Status.NamespaceUID)))
 }
 
 func TestAnAgentThatAnotherManagementClusterTookOverIsNotRemovedWithTheCopyOfTheCluster(t *testing.T) {

@@ -23,11 +23,14 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -408,11 +411,23 @@ func (r *Reconciler) kubeconfig(ctx context.Context, s *scope) ([]byte, error) {
 		}
 		live = nil
 	}
+	if live != nil && s.cluster != nil && ofAnotherCluster(live, s.cluster) {
+		return nil, &remote.Error{Reason: fleetv1.KubeconfigMissingReason, Message: "the kubeconfig Secret is owned by another Cluster that had this name"}
+	}
 	kubeconfig, refused := remote.KubeconfigFromSecret(live)
 	if refused != nil {
 		return nil, refused
 	}
 	return kubeconfig, nil
+}
+
+// ofAnotherCluster tells whether an object is owned by another Cluster: one that had the
+// name before, and whose API server may still answer.
+func ofAnotherCluster(obj metav1.Object, cluster *clusterv1.Cluster) bool {
+	return slices.ContainsFunc(obj.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+		group, err := schema.ParseGroupVersion(owner.APIVersion)
+		return err == nil && group.Group == clusterv1.GroupVersion.Group && owner.Kind == clusterv1.ClusterKind && owner.UID != cluster.UID
+	})
 }
 
 func internalError() *finding {

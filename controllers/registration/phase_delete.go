@@ -54,6 +54,11 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		if s.restored() {
 			return ctrl.Result{}, r.handOver(ctx, s)
 		}
+		if wait := s.awaitsCluster(); wait > 0 && s.fleetCluster != nil {
+			// The garbage collector takes a registration whose owner is not there. The Fleet
+			// Cluster may have come back before its Cluster, as it did.
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
 		return r.deleteAll(ctx, s)
 	}
 	switch doomed, err := r.doomed(ctx, s); {
@@ -98,7 +103,9 @@ func (r *Reconciler) doomed(ctx context.Context, s *scope) (bool, error) {
 
 // finishLeaving takes the rest away where the Fleet Cluster is gone, by a Cluster that
 // opted out and no longer does, or by a person, and tells whether there is nothing left to
-// do. Nothing can be registered with what would stay.
+// do. Nothing can be registered with what would stay: the next registration has another ID.
+// The agent is the last to go, so that this is tried once; what it could not uninstall by
+// then stays.
 func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ ctrl.Result, _ error) {
 	exists, err := r.Upstream.Exists(ctx, s.upstreamInput())
 	switch refusal := (*upstream.Refusal)(nil); {
@@ -107,7 +114,11 @@ func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ 
 	case err != nil:
 		return false, ctrl.Result{}, err
 	}
-	return r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	if done && err == nil {
+		r.tryRemoveAgent(ctx, s)
+	}
+	return done, result, err
 }
 
 // forgetOnCluster takes our condition off the Cluster.
@@ -148,13 +159,13 @@ func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, erro
 // that is done. Fleet has its time to delete the cluster namespace.
 func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream.DeleteOptions) (done bool, _ ctrl.Result, _ error) {
 	opts.Abandon = s.attempt.leavingFor(s.now) > fleetDeletionTimeout
-	waitingFor, err := r.Upstream.Delete(ctx, s.upstreamInput(), opts)
+	namespace, err := r.Upstream.Delete(ctx, s.upstreamInput(), opts)
 	if err != nil {
 		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Taking the objects on the management cluster away"}
 		return false, ctrl.Result{}, err
 	}
-	if waitingFor != "" {
-		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + waitingFor}
+	if namespace != "" && !opts.Abandon {
+		s.deleting = &finding{true, fleetv1.WaitingForFleetReason, "Waiting for Fleet to delete namespace " + namespace}
 		return false, ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	if !opts.KeepAccount {
@@ -162,12 +173,27 @@ func (r *Reconciler) deleteUpstream(ctx context.Context, s *scope, opts upstream
 		if done, err := r.removeHosted(ctx, s, stopTimeout); err != nil || !done {
 			return false, ctrl.Result{RequeueAfter: time.Second}, err
 		}
+		r.tellOfNamespace(s, namespace)
 	}
 	return true, ctrl.Result{}, nil
 }
 
+// namespaceLeftReason is the reason of the event for a cluster namespace that Fleet did not
+// delete in time, which nobody looks after from now on.
+const namespaceLeftReason = "NamespaceLeft"
+
+// tellOfNamespace tells of a cluster namespace that stays, if there is one. The Cluster may
+// be gone.
+func (r *Reconciler) tellOfNamespace(s *scope, namespace string) {
+	if namespace == "" {
+		return
+	}
+	r.Recorder.Eventf(s.registration, nil, corev1.EventTypeWarning, namespaceLeftReason, "Deregister",
+		"Fleet did not delete namespace %s in %s. Look whether fleet-controller runs, and delete it once nothing in it is needed", namespace, fleetDeletionTimeout)
+}
+
 // tryRemoveAgent makes one attempt to take the agent out of a workload cluster that
-// is about to go. What comes of it changes nothing.
+// is about to go or to be registered anew. What comes of it changes nothing.
 func (r *Reconciler) tryRemoveAgent(ctx context.Context, s *scope) {
 	if s.registration.Status.Agent.Revision == "" {
 		return

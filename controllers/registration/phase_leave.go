@@ -109,12 +109,14 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 		s.deleting = &finding{true, fleetv1.UninstallingWorkloadsReason, "Waiting until all is uninstalled. " + left}
 		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
 	}
-	if _, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true}); err != nil {
+	namespace, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true})
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if done, err := r.removeHosted(ctx, s, fleetDeletionTimeout+uninstallTimeout+stopTimeout); err != nil || !done {
 		return ctrl.Result{RequeueAfter: time.Second}, err
 	}
+	r.tellOfNamespace(s, namespace)
 	if left != "" {
 		return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeWarning, leftReason, "The cluster is out of Fleet, but not all that Fleet deployed there is known to be gone. "+left)
 	}
@@ -193,7 +195,7 @@ func (r *Reconciler) neverHadAgent(ctx context.Context, s *scope) (bool, error) 
 	if status.Namespace == "" {
 		return true, nil
 	}
-	deployments, err := r.bundleDeployments(ctx, status.Namespace, client.Limit(1))
+	deployments, err := r.bundleDeployments(ctx, status.Namespace)
 	return err == nil && len(deployments) == 0, err
 }
 

@@ -370,7 +370,8 @@ func (r *Reconciler) mayReplace(ctx context.Context, s *scope, workload *remote.
 	if pointedAt != "" && pointedAt == reg.Status.NamespaceUID {
 		return nil
 	}
-	if pushed := reg.Status.Agent.NamespaceUID; there.secret != nil && pushed != "" && pointedAt != pushed && !takesOver(reg) {
+	// A Secret that does not say is nobody's: another management cluster's would.
+	if pushed := reg.Status.Agent.NamespaceUID; pointedAt != "" && pushed != "" && pointedAt != pushed && !takesOver(reg) {
 		return &refusal{fleetv1.MovedAwayReason,
 			"Another management cluster has taken this registration over, and its agent is left alone; " + takeOverHint(reg)}
 	}
@@ -385,7 +386,13 @@ func mayTake(reg *fleetv1.FleetRegistration, there presentAgent) bool {
 		return takesOver(reg) && agent.RegistrationID(there.deployment) != ""
 	}
 	return takesOver(reg) && agent.RegistrationID(there.secret) != "" ||
-		reg.Spec.Adoption == fleetv1.AdoptionAdopt && agent.Registered(there.secret, types.NamespacedName(reg.Spec.FleetCluster))
+		adopts(reg) && agent.Registered(there.secret, types.NamespacedName(reg.Spec.FleetCluster))
+}
+
+// adopts tells whether the registration may take over from Fleet's own, which it may only
+// where the Fleet Cluster is in the namespace of its Cluster.
+func adopts(reg *fleetv1.FleetRegistration) bool {
+	return reg.Spec.Adoption == fleetv1.AdoptionAdopt && reg.Spec.FleetCluster.Namespace == reg.Namespace
 }
 
 func get(ctx context.Context, workload *remote.Client, key types.NamespacedName, obj client.Object) (bool, error) {
@@ -422,45 +429,48 @@ func (r *Reconciler) foreignAgent(ctx context.Context, reg *fleetv1.FleetRegistr
 }
 
 // mayStart refuses to start an agent, or to point one at a new cluster namespace,
-// while there are releases of Fleet in the workload cluster that have no
-// BundleDeployment there: the agent would uninstall them.
+// while there are releases of Fleet in the workload cluster that it would uninstall: those
+// that no BundleDeployment there makes.
 func (r *Reconciler) mayStart(ctx context.Context, s *scope, workload *remote.Client) error {
 	status := &s.registration.Status
 	if uid := s.registration.Annotations[fleetv1.StartWithoutBundlesAnnotation]; uid != "" && types.UID(uid) == status.NamespaceUID {
 		return nil
 	}
-	bundles, err := fleetReleases(ctx, workload)
-	if err != nil || len(bundles) == 0 {
+	releases, err := fleetReleases(ctx, workload)
+	if err != nil || len(releases) == 0 {
 		return err
 	}
 	deployments, err := r.bundleDeployments(ctx, status.Namespace)
 	if err != nil {
 		return managementError{err}
 	}
-	var present []string
-	for _, deployment := range deployments {
-		// One that is going is as good as gone: the agent would see that too.
-		if deployment.DeletionTimestamp.IsZero() {
-			present = append(present, deployment.Name)
-		}
-	}
-	missing := decide.MissingBundles(bundles, present)
+	missing := decide.MissingBundles(releases, deployments)
 	if len(missing) == 0 {
 		return nil
 	}
 	return &refusal{fleetv1.WaitingForBundlesReason, fmt.Sprintf(
-		"The agent would uninstall releases that have no BundleDeployment in namespace %s: %s. Deploy their bundles to this cluster, or set the annotation %s=%s",
+		"The agent would uninstall releases that have no BundleDeployment in namespace %s, or one that is paused or deploys elsewhere: %s. "+
+			"Deploy their bundles to this cluster as before, or set the annotation %s=%s",
 		status.Namespace, some(missing), fleetv1.StartWithoutBundlesAnnotation, status.NamespaceUID)}
 }
 
-// bundleDeployments lists the BundleDeployments of a cluster namespace, live.
-func (r *Reconciler) bundleDeployments(ctx context.Context, namespace string, opts ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(fleet.GroupVersion.WithKind("BundleDeploymentList"))
-	if err := r.APIReader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
-		return nil, fmt.Errorf("listing BundleDeployments in namespace %s: %w", namespace, err)
+// deploymentPage is how many BundleDeployments are read at once. Each can hold the values
+// of a chart.
+const deploymentPage = 100
+
+// bundleDeployments reads the BundleDeployments of a cluster namespace, live.
+func (r *Reconciler) bundleDeployments(ctx context.Context, namespace string) ([]fleet.BundleDeployment, error) {
+	var all []fleet.BundleDeployment
+	for next := ""; ; {
+		page := &fleet.BundleDeploymentList{}
+		if err := r.APIReader.List(ctx, page, client.InNamespace(namespace), client.Limit(deploymentPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing BundleDeployments in namespace %s: %w", namespace, err)
+		}
+		all = append(all, page.Items...)
+		if next = page.Continue; next == "" {
+			return all, nil
+		}
 	}
-	return list.Items, nil
 }
 
 // some lists at most three names. Names that are no object names are counted only:

@@ -252,6 +252,7 @@ func (s *scope) upstreamInput() upstream.Registration {
 		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
 		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
+		Home:         reg.Namespace,
 	}
 	if s.cluster != nil {
 		in.ClusterUID = s.cluster.UID
@@ -268,6 +269,19 @@ func (s *scope) lives() bool { return s.cluster != nil && s.cluster.DeletionTime
 func (s *scope) restored() bool {
 	return s.namesake != nil && s.namesake.DeletionTimestamp.IsZero() && s.registration.Status.Namespace == "" &&
 		!s.registration.CreationTimestamp.Before(&s.namesake.CreationTimestamp)
+}
+
+// restoreTime is how long a registration waits for a Cluster to come after it. Backup tools
+// bring back the objects of one kind after those of another.
+const restoreTime = time.Minute
+
+// awaitsCluster returns how long to wait yet for a Cluster that a backup may bring back after
+// the registration, zero where there is nothing to wait for. One that made something says so.
+func (s *scope) awaitsCluster() time.Duration {
+	if s.cluster != nil || s.namesake != nil || s.registration.Status.Namespace != "" {
+		return 0
+	}
+	return max(0, s.registration.CreationTimestamp.Add(restoreTime).Sub(s.now))
 }
 
 // Reconcile carries one registration a step on.
@@ -403,6 +417,9 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 	}
 	if s.restored() {
 		return ctrl.Result{}, r.reown(ctx, s)
+	}
+	if wait := s.awaitsCluster(); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if !s.lives() {
 		// The owner reference would do this once the Cluster is gone; its

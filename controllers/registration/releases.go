@@ -33,6 +33,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 )
 
@@ -51,11 +52,11 @@ const (
 // a small Secret can unpack to a lot, and all workers might meet such ones together.
 var unpacking = make(chan struct{}, maxUnpacking)
 
-// fleetReleases returns the bundle of each release in the workload cluster that a
-// Fleet agent in our agent's namespace made. Helm keeps a Secret for each revision
+// fleetReleases returns each release in the workload cluster that a Fleet agent in our
+// agent's namespace made. Helm keeps a Secret for each revision
 // of a release; the newest of each says what it is (Helm 3, storage driver
 // "secret").
-func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, error) {
+func fleetReleases(ctx context.Context, workload *remote.Client) ([]decide.Release, error) {
 	newest := map[types.NamespacedName]storedRevision{}
 	next := ""
 	for range maxReleasePages {
@@ -78,7 +79,7 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 		return nil, &refusal{fleetv1.WaitingForBundlesReason,
 			"The workload cluster has more Helm releases than can be looked through, so whether an agent would uninstall any is not known"}
 	}
-	var bundles []string
+	var releases []decide.Release
 	for name, stored := range newest {
 		release := &corev1.Secret{}
 		found, err := get(ctx, workload, types.NamespacedName{Namespace: name.Namespace, Name: stored.name}, release)
@@ -93,10 +94,10 @@ func fleetReleases(ctx context.Context, workload *remote.Client) ([]string, erro
 			return nil, err
 		}
 		if bundle != "" {
-			bundles = append(bundles, bundle)
+			releases = append(releases, decide.Release{NamespacedName: name, Bundle: bundle})
 		}
 	}
-	return bundles, nil
+	return releases, nil
 }
 
 // storedRevision is the Secret of one revision of a release.

@@ -16,15 +16,39 @@ limitations under the License.
 
 package decide
 
-import "slices"
+import (
+	"slices"
 
-// MissingBundles returns which of the releases have no BundleDeployment of that
-// name, sorted and each once. An agent that starts uninstalls those.
-func MissingBundles(releases, bundleDeployments []string) []string {
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
+)
+
+// Release is a Helm release that an agent of Fleet made.
+type Release struct {
+	types.NamespacedName
+
+	// Bundle is the name of the BundleDeployment that it was made of.
+	Bundle string
+}
+
+// MissingBundles returns the bundles of those releases that an agent which starts would
+// uninstall, sorted and each once: no BundleDeployment makes just this release, now and
+// to stay. One that is going is as good as gone. One that Fleet has given nothing to
+// deploy, such as a paused one, has no options yet, and so stands for another release than
+// the one that it will make.
+func MissingBundles(releases []Release, deployments []fleet.BundleDeployment) []string {
+	made := map[Release]bool{}
+	for i := range deployments {
+		deployment := &deployments[i]
+		if deployment.DeletionTimestamp.IsZero() && deployment.Spec.DeploymentID != "" {
+			made[Release{fleet.ReleaseOf(deployment), deployment.Name}] = true
+		}
+	}
 	var missing []string
 	for _, release := range releases {
-		if !slices.Contains(bundleDeployments, release) {
-			missing = append(missing, release)
+		if !made[release] {
+			missing = append(missing, release.Bundle)
 		}
 	}
 	slices.Sort(missing)

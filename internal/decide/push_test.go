@@ -165,23 +165,6 @@ func TestSilenceLimit(t *testing.T) {
 	}
 }
 
-func TestMissingBundles(t *testing.T) {
-	for _, tt := range []struct {
-		name                    string
-		releases, present, want []string
-	}{
-		{"nothing there", nil, nil, nil},
-		{"all there", []string{"a", "b"}, []string{"b", "a", "c"}, nil},
-		{"none there", []string{"b", "a"}, nil, []string{"a", "b"}},
-		{"one missing, twice", []string{"b", "a", "b"}, []string{"a"}, []string{"b"}},
-		{"names are compared as a whole", []string{"app"}, []string{"app-1", "ap"}, []string{"app"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			NewWithT(t).Expect(MissingBundles(tt.releases, tt.present)).To(Equal(tt.want))
-		})
-	}
-}
-
 func TestResyncsAreSpreadAndFoundInTime(t *testing.T) {
 	seen := map[time.Time]bool{}
 	for _, id := range []string{"one", "two", "three", "four", "five"} {

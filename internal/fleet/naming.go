@@ -17,10 +17,14 @@ limitations under the License.
 package fleet
 
 import (
+	"cmp"
+	"crypto/md5" //nolint:gosec // Fleet names releases by it; nothing is kept safe with it.
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // maxNameLength is the longest DNS label.
@@ -103,9 +107,52 @@ func ClassGroupName(namespace, classNamespace, class string) string {
 	return strings.TrimRight(class[:maxObjectName-len(tail)], "-.") + tail
 }
 
+// defaultReleaseNamespace is where the agent puts a release of no other namespace.
+const defaultReleaseNamespace = "default"
+
+// ReleaseOf returns the Helm release that the agent makes of a BundleDeployment. It
+// uninstalls every other release that says to be of that BundleDeployment (Fleet 0.13 to
+// 0.16, the agent's cleanup).
+func ReleaseOf(deployment *BundleDeployment) types.NamespacedName {
+	options := deployment.Spec.Options
+	release := types.NamespacedName{
+		Namespace: cmp.Or(options.TargetNamespace, options.DefaultNamespace, defaultReleaseNamespace),
+	}
+	if options.Helm != nil {
+		release.Name = options.Helm.ReleaseName
+	}
+	release.Name = cmp.Or(release.Name, releaseName(deployment.Name))
+	return release
+}
+
+// maxReleaseName is the longest name of a release.
+const maxReleaseName = 53
+
+// releaseName follows Fleet's names.HelmReleaseName for the names of objects: the same
+// name where it is short and a DNS label without doubled hyphens, else one made of it.
+func releaseName(name string) string {
+	release := name
+	if strings.Contains(name, ".") {
+		release += "-" + hexMD5(name)[:8]
+	}
+	release = strings.Trim(notInRelease.ReplaceAllString(release, "-"), "-")
+	if len(release) <= maxReleaseName {
+		return release
+	}
+	const digits = 5
+	return strings.TrimSuffix(release[:maxReleaseName-1-digits], "-") + "-" + hexMD5(release)[:digits]
+}
+
+func hexMD5(s string) string {
+	sum := md5.Sum([]byte(s)) //nolint:gosec // See the import.
+	return hex.EncodeToString(sum[:])
+}
+
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	notInLabel = regexp.MustCompile(`[^-a-z0-9]`)
+	// notInRelease also finds hyphens, so that there is one where there were several.
+	notInRelease = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
 // SafeConcatName joins parts with hyphens and cuts what is too long for a DNS

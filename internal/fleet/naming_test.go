@@ -143,3 +143,29 @@ func TestTheNameOfAGroupTellsWhetherItIsOfAClass(t *testing.T) {
 		}
 	}
 }
+
+func TestReleasesHaveTheNamesThatTheAgentGives(t *testing.T) {
+	digits := strings.Repeat("1234567890", 5)
+	for _, tc := range []struct {
+		bundle  string
+		options BundleDeploymentOptions
+		want    string
+	}{
+		{bundle: "app", want: "default/app"},
+		{bundle: "app", options: BundleDeploymentOptions{DefaultNamespace: "shop"}, want: "shop/app"},
+		{bundle: "app", options: BundleDeploymentOptions{DefaultNamespace: "shop", TargetNamespace: "db"}, want: "db/app"},
+		{bundle: "app", options: BundleDeploymentOptions{Helm: &HelmOptions{}}, want: "default/app"},
+		{bundle: "app", options: BundleDeploymentOptions{Helm: &HelmOptions{ReleaseName: "postgres"}}, want: "default/postgres"},
+		{bundle: digits + "123", want: "default/" + digits + "123"},
+		{bundle: digits + "123a", want: "default/12345678901234567890123456789012345678901234567-fdba4"},
+		{bundle: digits[:46] + "-1234567", want: "default/1234567890123456789012345678901234567890123456-d0bce"},
+		{bundle: "bundle.name.example.com", want: "default/bundle-name-example-com-645ef821"},
+		{bundle: "a--b", want: "default/a-b"},
+	} {
+		deployment := &BundleDeployment{Spec: BundleDeploymentSpec{Options: tc.options}}
+		deployment.Name = tc.bundle
+		if got := ReleaseOf(deployment).String(); got != tc.want {
+			t.Errorf("ReleaseOf(%q, %+v) = %q, want %q", tc.bundle, tc.options, got, tc.want)
+		}
+	}
+}

@@ -237,6 +237,10 @@ type Bundle struct {
 
 // BundleSpec is what a Bundle deploys, and where.
 type BundleSpec struct {
+	BundleDeploymentOptions `json:",inline"`
+
+	// Paused keeps Fleet from changing what the Bundle deploys.
+	Paused    bool             `json:"paused,omitempty"`
 	Resources []BundleResource `json:"resources,omitempty"`
 	Targets   []BundleTarget   `json:"targets,omitempty"`
 }
@@ -277,8 +281,33 @@ type BundleDeployment struct {
 type BundleDeploymentSpec struct {
 	Paused bool `json:"paused,omitempty"`
 
-	// DeploymentID is the name of a Content, a colon and a hash of the options.
+	// StagedOptions and StagedDeploymentID become Options and DeploymentID once Fleet lets
+	// the Cluster have them. While a BundleDeployment is paused it does not.
+	StagedOptions BundleDeploymentOptions `json:"stagedOptions,omitempty"`
+	// StagedDeploymentID belongs to StagedOptions.
+	StagedDeploymentID string `json:"stagedDeploymentID,omitempty"`
+
+	// Options say where the agent deploys.
+	Options BundleDeploymentOptions `json:"options,omitempty"`
+	// DeploymentID is the name of a Content, a colon and a hash of the options. It is
+	// empty where the agent has nothing to deploy yet.
 	DeploymentID string `json:"deploymentID,omitempty"`
+}
+
+// BundleDeploymentOptions are those that name the Helm release.
+type BundleDeploymentOptions struct {
+	// DefaultNamespace is the namespace of the release, unless TargetNamespace is set.
+	DefaultNamespace string `json:"defaultNamespace,omitempty"`
+	// TargetNamespace is the namespace of the release and of all that it deploys.
+	TargetNamespace string       `json:"namespace,omitempty"`
+	Helm            *HelmOptions `json:"helm,omitempty"`
+}
+
+// HelmOptions are those of Helm.
+type HelmOptions struct {
+	// ReleaseName is the name of the release. Empty means one made of the name of the
+	// BundleDeployment.
+	ReleaseName string `json:"releaseName,omitempty"`
 }
 
 // BundleDeploymentStatus is what the agent reports.

@@ -63,6 +63,11 @@ var fields = map[string]map[string]string{
 	},
 	"Bundle": {
 		"spec":                           "object",
+		"spec.defaultNamespace":          "string",
+		"spec.helm":                      "object",
+		"spec.helm.releaseName":          "string",
+		"spec.namespace":                 "string",
+		"spec.paused":                    "boolean",
 		"spec.resources":                 "array",
 		"spec.resources[].content":       "string",
 		"spec.resources[].name":          "string",
@@ -71,13 +76,24 @@ var fields = map[string]map[string]string{
 		"spec.targets[].clusterSelector": "object",
 	},
 	"BundleDeployment": {
-		"spec":                       "object",
-		"spec.deploymentID":          "string",
-		"spec.paused":                "boolean",
-		"status":                     "object",
-		"status.appliedDeploymentID": "string",
-		"status.ready":               "boolean",
-		"status.release":             "string",
+		"spec":                                "object",
+		"spec.deploymentID":                   "string",
+		"spec.options":                        "object",
+		"spec.options.defaultNamespace":       "string",
+		"spec.options.helm":                   "object",
+		"spec.options.helm.releaseName":       "string",
+		"spec.options.namespace":              "string",
+		"spec.paused":                         "boolean",
+		"spec.stagedDeploymentID":             "string",
+		"spec.stagedOptions":                  "object",
+		"spec.stagedOptions.defaultNamespace": "string",
+		"spec.stagedOptions.helm":             "object",
+		"spec.stagedOptions.helm.releaseName": "string",
+		"spec.stagedOptions.namespace":        "string",
+		"status":                              "object",
+		"status.appliedDeploymentID":          "string",
+		"status.ready":                        "boolean",
+		"status.release":                      "string",
 	},
 	"Content": {
 		"content":   "string",
@@ -103,7 +119,10 @@ func TestTypesHaveTheFieldsOfFleetsCRDs(t *testing.T) {
 // collect adds the JSON fields of a struct, with their types in a CRD.
 func collect(into map[string]string, prefix string, kind reflect.Type) {
 	for field := range kind.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if options == "inline" && strings.HasPrefix(field.Type.PkgPath(), kind.PkgPath()) {
+			collect(into, prefix, field.Type)
+		}
 		if name == "" || name == "metadata" {
 			continue
 		}

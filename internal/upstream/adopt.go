@@ -86,6 +86,11 @@ func (w *Writer) beginAdoption(ctx context.Context, r Registration, cluster *fle
 // mayBeAdopted returns a *Refusal where the Fleet Cluster is someone's who would go on
 // managing it, or where its agent would not find what it deployed before.
 func (w *Writer) mayBeAdopted(ctx context.Context, r Registration, cluster *fleet.Cluster) error {
+	if r.FleetCluster.Namespace != r.Home {
+		// Whoever may make Clusters in any namespace of a shared workspace could take the
+		// cluster of another one by giving theirs its name.
+		return &Refusal{fleetv1.AdoptionBlockedReason, fmt.Sprintf("Fleet Cluster %s is not in the namespace of the Cluster", r.FleetCluster)}
+	}
 	if manager := managerOf(cluster); manager != "" {
 		return &Refusal{fleetv1.AdoptionBlockedReason, fmt.Sprintf("Fleet Cluster %s is still managed: it has %s", r.FleetCluster, manager)}
 	}

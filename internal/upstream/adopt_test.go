@@ -40,7 +40,7 @@ const stockNamespace = "cluster-of-stock"
 
 var adopting = Registration{
 	ID: registration.ID, ClusterUID: registration.ClusterUID, FleetCluster: registration.FleetCluster,
-	LookFirst: true, Adopt: true,
+	LookFirst: true, Adopt: true, Home: registration.FleetCluster.Namespace,
 }
 
 // stockCluster returns a Fleet Cluster as Fleet's own registration leaves it.
@@ -90,6 +90,20 @@ func (a *api) writes() []string {
 		}
 	}
 	return writes
+}
+
+// Another tenant could make a Cluster of that name.
+func TestAFleetClusterOfASharedWorkspaceIsNotAdopted(t *testing.T) {
+	g := NewWithT(t)
+	a := newAPI(t, stockCluster(), stockNamespaceOf("edge-1"), workspace())
+	w, _ := a.adopter()
+	r := adopting
+	r.Home = "team-b"
+
+	_, err := w.Ensure(t.Context(), r, free)
+
+	g.Expect(err).To(MatchError(And(HavePrefix(fleetv1.AdoptionBlockedReason), ContainSubstring("not in the namespace of the Cluster"))))
+	g.Expect(a.writes()).To(BeEmpty())
 }
 
 func TestAdoptionGoesStepByStep(t *testing.T) {

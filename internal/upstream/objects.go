@@ -76,6 +76,8 @@ type Registration struct {
 	LookFirst bool
 	// Adopt says that a Fleet Cluster which Fleet registered by itself is taken over.
 	Adopt bool
+	// Home is the namespace of the CAPI Cluster. Only a Fleet Cluster in it is taken over.
+	Home string
 }
 
 // NewID returns the ID of a registration that nobody made before: 256 random bits, in

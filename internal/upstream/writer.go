@@ -18,6 +18,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -364,24 +365,28 @@ type DeleteOptions struct {
 // Delete takes the registration's objects away, the Fleet Cluster first and the
 // agent's service account last. It returns the cluster namespace for as long as
 // Fleet has not deleted it, which it does after the Fleet Cluster; unless the
-// deletion is abandoned the service account stays until then. It leaves alone what
-// is not ours, and a Fleet Cluster that was handed to someone else.
-func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions) (waitingFor string, err error) {
+// deletion is abandoned the service account stays until then. What is returned of one
+// that is abandoned stays. It leaves alone what is not ours, and a Fleet Cluster that was
+// handed to someone else.
+func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions) (namespace string, err error) {
 	left, err := w.deleteFleetCluster(ctx, r)
 	if err != nil {
 		return "", err
 	}
 	for _, name := range r.NamespaceNames() {
-		if err := w.deleteRights(ctx, r, name, left); err != nil {
+		if err := w.deleteRights(ctx, r, name, left || opts.Abandon); err != nil {
 			return "", err
 		}
-		if !left && !opts.Abandon {
-			namespace, err := w.readNamespace(ctx, r, name)
+		if !left {
+			live, err := w.readNamespace(ctx, r, name)
 			if err != nil {
 				return "", err
 			}
-			if namespace != nil {
-				return name, nil
+			if live != nil {
+				namespace = name
+			}
+			if live != nil && !opts.Abandon {
+				return namespace, nil
 			}
 		}
 		if opts.KeepAccount {
@@ -391,7 +396,7 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 			return "", err
 		}
 	}
-	return "", nil
+	return namespace, nil
 }
 
 // deleteFleetCluster deletes our Fleet Cluster and tells whether it left one that is
@@ -410,7 +415,24 @@ func (w *Writer) deleteFleetCluster(ctx context.Context, r Registration) (left b
 	if err := w.nameNamespace(ctx, r, live); err != nil {
 		return false, err
 	}
-	return false, w.deleteIf(ctx, live, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion})
+	err = w.deleteIf(ctx, live, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion})
+	if apierrors.IsConflict(err) {
+		// An agent that reports all the time could keep us from it for ever. Without the
+		// right to report it uninstalls nothing that it would not anyway.
+		err = errors.Join(err, w.endReports(ctx, r))
+	}
+	return false, err
+}
+
+// endReports takes from the agent the right to write to its Fleet Cluster.
+func (w *Writer) endReports(ctx context.Context, r Registration) error {
+	for _, name := range r.NamespaceNames() {
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: name}}
+		if _, err := w.delete(ctx, r, binding); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Orphan leaves the Fleet Cluster and the cluster namespace, labelled as orphans, and

@@ -587,10 +587,11 @@ func TestDeletionNeverDeletesTheNamespaceItself(t *testing.T) {
 	waitingFor, err := a.writer().Delete(t.Context(), placedAt(first), DeleteOptions{Abandon: true})
 
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(waitingFor).To(BeEmpty(), "it is given up on")
+	g.Expect(waitingFor).To(Equal(first), "it is given up on, and that is told")
 	g.Expect(a.has(t, registration.namespace(first))).To(BeTrue())
-	g.Expect(a.deletes()).To(HaveLen(4))
-	g.Expect(a.deletes()[3]).To(Equal("service account capi-fleet-system/" + first))
+	g.Expect(a.deletes()).To(HaveLen(5))
+	g.Expect(a.deletes()).To(ContainElement("RoleBinding "+first+"/capi-fleet-agent"), "it would be in the way of the next registration")
+	g.Expect(a.deletes()[4]).To(Equal("service account capi-fleet-system/" + first))
 }
 
 func TestDeletionLeavesWhatIsNotOurs(t *testing.T) {
@@ -765,7 +766,35 @@ func TestDeletionIsBoundToTheObjectThatWasJudged(t *testing.T) {
 	})
 	_, err := (&Writer{Client: spy, Reader: a, ManagerNamespace: managerNamespace}).Delete(t.Context(), placedAt(first), DeleteOptions{Abandon: true})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(uids).To(Equal([]types.UID{"uid-edge-1", types.UID("uid-" + first), types.UID("uid-" + first), types.UID("uid-" + first)}))
+	g.Expect(uids).To(HaveLen(5))
+	g.Expect(uids[0]).To(Equal(types.UID("uid-edge-1")))
+}
+
+func TestAnAgentThatReportsAllTheTimeDoesNotKeepItsFleetCluster(t *testing.T) {
+	g := NewWithT(t)
+	first, _ := names()
+	a := newAPI(t, everything()...)
+	mayReport := func() bool {
+		return a.has(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: first}})
+	}
+	raced := interceptor.NewClient(a, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			if _, ok := obj.(*fleet.Cluster); ok && mayReport() {
+				return apierrors.NewConflict(fleet.GroupVersion.WithResource("clusters").GroupResource(), obj.GetName(), errors.New("it was written to"))
+			}
+			return c.Delete(ctx, obj, opts...)
+		},
+	})
+	w := &Writer{Client: raced, Reader: a, ManagerNamespace: managerNamespace}
+
+	_, err := w.Delete(t.Context(), placedAt(first), DeleteOptions{})
+	g.Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+	g.Expect(a.has(t, placedAt(first).serviceAccount(managerNamespace))).To(BeTrue())
+
+	waitingFor, err := w.Delete(t.Context(), placedAt(first), DeleteOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(waitingFor).To(Equal(first))
+	g.Expect(a.has(t, placedAt(first).fleetCluster(""))).To(BeFalse())
 }
 
 func TestDeletionStopsAtAServerError(t *testing.T) {

@@ -186,6 +186,27 @@ func TestReleasesWithoutABundleAreCollectedOneByOne(t *testing.T) {
 	g.Consistently(func() []string { return w.workloads(t) }, moment).Should(Equal([]string{"bundle-a-foreign", "bundle-kept"}))
 }
 
+func TestAReleaseThatItsBundleDeploymentDoesNotMakeIsCollected(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.push(t, "{}", withToken())
+	w.leftRelease(t, "db", fleet.DefaultAgentNamespace)
+	w.leftRelease(t, "web", fleet.DefaultAgentNamespace)
+	w.bundle(t, "web", "one")
+	moved := w.bundle(t, "db", "two")
+	moved.Spec.Options.TargetNamespace = "shop"
+	g.Expect(w.managementClient.Update(t.Context(), moved)).To(Succeed())
+
+	agent, _ := w.start(t)
+
+	g.Eventually(func() []string { return agent.Report().Uninstalled }, patience).Should(Equal([]string{"db"}))
+	g.Eventually(func(g Gomega) {
+		made := &corev1.ConfigMap{}
+		g.Expect(w.workloadClient.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "bundle-db"}, made)).To(Succeed())
+	}, patience).Should(Succeed())
+	g.Expect(w.workloads(t)).To(Equal([]string{"bundle-web"}), "in the namespace of before")
+}
+
 func TestTheCollectionIntervalIsRead(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t)

@@ -21,6 +21,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
 // collect uninstalls releases that have no BundleDeployment: one at once, and one
@@ -38,7 +40,7 @@ func (a *Agent) collect(ctx context.Context, store cache.Store) {
 }
 
 // collectOne uninstalls the first release that has no BundleDeployment in the
-// cluster namespace.
+// cluster namespace, and before it all those whose BundleDeployment makes another one.
 func (a *Agent) collectOne(ctx context.Context, store cache.Store) error {
 	a.acting.Lock()
 	defer a.acting.Unlock()
@@ -47,12 +49,17 @@ func (a *Agent) collectOne(ctx context.Context, store cache.Store) error {
 		return err
 	}
 	for _, r := range releases {
-		_, exists, err := store.GetByKey(a.management.namespace + "/" + r.bundleID())
+		found, exists, err := store.GetByKey(a.management.namespace + "/" + r.bundleID())
 		if err != nil {
 			return err
 		}
 		if !exists {
 			return a.uninstall(ctx, r)
+		}
+		if fleet.ReleaseOf(found.(*fleet.BundleDeployment)) != r.key() {
+			if err := a.uninstall(ctx, r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

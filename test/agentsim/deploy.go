@@ -33,7 +33,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
-// deployNamespace is where bundles go in the workload cluster.
+// deployNamespace is where bundles go in the workload cluster that say nothing else.
 const deployNamespace = "default"
 
 // reconcile deploys the BundleDeployment called name or, where there is none,
@@ -85,17 +85,21 @@ func (a *Agent) deploy(ctx context.Context, deployment *fleet.BundleDeployment) 
 	if err := a.management.client.Get(ctx, client.ObjectKey{Name: contentName}, content); err != nil {
 		return fmt.Errorf("reading Content %s: %w", contentName, err)
 	}
-	newest, err := a.newestRelease(ctx, deployNamespace, deployment.Name)
+	key := fleet.ReleaseOf(deployment)
+	if err := a.ensureNamespace(ctx, key.Namespace); err != nil {
+		return err
+	}
+	newest, err := a.newestRelease(ctx, key.Namespace, key.Name)
 	if err != nil {
 		return err
 	}
 	if newest != nil && newest.Info.Description == deployment.Spec.DeploymentID {
 		return nil
 	}
-	if err := a.writeWorkload(ctx, deployment.Name, content.Content); err != nil {
+	if err := a.writeWorkload(ctx, key.Namespace, deployment.Name, content.Content); err != nil {
 		return fmt.Errorf("deploying bundle %s: %w", deployment.Name, err)
 	}
-	next := newRelease(deployment.Name, a.options.Namespace, deployment.Spec.DeploymentID)
+	next := newRelease(key, deployment.Name, a.options.Namespace, deployment.Spec.DeploymentID)
 	if newest != nil {
 		next.Version = newest.Version + 1
 		if err := a.supersede(ctx, *newest); err != nil {
@@ -105,9 +109,21 @@ func (a *Agent) deploy(ctx context.Context, deployment *fleet.BundleDeployment) 
 	return a.createRelease(ctx, next)
 }
 
+// ensureNamespace makes the namespace of a release, as Helm is told to.
+func (a *Agent) ensureNamespace(ctx context.Context, name string) error {
+	if name == deployNamespace {
+		return nil
+	}
+	err := a.workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	return nil
+}
+
 // writeWorkload stands for the objects of a bundle.
-func (a *Agent) writeWorkload(ctx context.Context, bundle string, content []byte) error {
-	wanted := workloadOf(bundle)
+func (a *Agent) writeWorkload(ctx context.Context, namespace, bundle string, content []byte) error {
+	wanted := workloadOf(namespace, bundle)
 	if utf8.Valid(content) {
 		wanted.Data = map[string]string{"content": string(content)}
 	} else {
@@ -120,8 +136,8 @@ func (a *Agent) writeWorkload(ctx context.Context, bundle string, content []byte
 	return a.workload.Update(ctx, wanted)
 }
 
-func workloadOf(bundle string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deployNamespace, Name: "bundle-" + bundle}}
+func workloadOf(namespace, bundle string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bundle-" + bundle}}
 }
 
 // patchStatus reports a deployment, unless the status says so already.
@@ -129,7 +145,7 @@ func (a *Agent) patchStatus(ctx context.Context, deployment *fleet.BundleDeploym
 	wanted := fleet.BundleDeploymentStatus{
 		Ready:               true,
 		AppliedDeploymentID: deployment.Spec.DeploymentID,
-		Release:             deployNamespace + "/" + deployment.Name,
+		Release:             fleet.ReleaseOf(deployment).String(),
 	}
 	if deployment.Status == wanted {
 		return nil
@@ -173,7 +189,7 @@ func (a *Agent) uninstallDeployment(ctx context.Context, name string) error {
 func (a *Agent) uninstall(ctx context.Context, r release) error {
 	forget := strings.HasPrefix(r.bundleID(), "fleet-agent")
 	if !forget {
-		if err := a.workload.Delete(ctx, workloadOf(r.bundleID())); client.IgnoreNotFound(err) != nil {
+		if err := a.workload.Delete(ctx, workloadOf(r.Namespace, r.bundleID())); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("uninstalling bundle %s: %w", r.bundleID(), err)
 		}
 	}

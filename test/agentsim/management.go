@@ -197,6 +197,7 @@ func newScheme() (*runtime.Scheme, meta.RESTMapper, error) {
 		}
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(fleet.GroupVersion.WithKind("BundleDeployment"), meta.RESTScopeNamespace)

@@ -30,6 +30,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
@@ -68,10 +69,10 @@ type chartMetadata struct {
 }
 
 // newRelease returns the first revision of the release of a BundleDeployment.
-func newRelease(bundle, agentNamespace, deploymentID string) release {
+func newRelease(key types.NamespacedName, bundle, agentNamespace, deploymentID string) release {
 	return release{
-		Name:      bundle,
-		Namespace: deployNamespace,
+		Name:      key.Name,
+		Namespace: key.Namespace,
 		Version:   1,
 		Info:      releaseInfo{Status: statusDeployed, Description: deploymentID},
 		Chart: chart{Metadata: chartMetadata{
@@ -89,7 +90,11 @@ func newRelease(bundle, agentNamespace, deploymentID string) release {
 // leaves it behind for the BundleDeployment called bundle, for tests of what
 // becomes of such releases.
 func ReleaseSecret(bundle, agentNamespace string) (*corev1.Secret, error) {
-	return newRelease(bundle, agentNamespace, "").secret()
+	return newRelease(types.NamespacedName{Namespace: deployNamespace, Name: bundle}, bundle, agentNamespace, "").secret()
+}
+
+func (r release) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
 func (r release) bundleID() string {

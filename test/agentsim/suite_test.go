@@ -169,7 +169,7 @@ func (w *world) leftRelease(t *testing.T, bundle, agentNamespace string) {
 	secret, err := ReleaseSecret(bundle, agentNamespace)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(w.workloadClient.Create(t.Context(), secret)).To(Succeed())
-	g.Expect(w.workloadClient.Create(t.Context(), workloadOf(bundle))).To(Succeed())
+	g.Expect(w.workloadClient.Create(t.Context(), workloadOf(deployNamespace, bundle))).To(Succeed())
 }
 
 // releases returns the names of the release Secrets.

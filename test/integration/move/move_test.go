@@ -95,6 +95,48 @@ func TestMovedClusterKeepsItsBundlesAndItsAgentChangesOver(t *testing.T) {
 	}
 }
 
+// Fleet gives a BundleDeployment that is paused since it was made no options, and an agent
+// that started would uninstall the release of a bundle that has any.
+func TestMovedClusterWaitsForABundleThatIsPausedAtTheTarget(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	ctx := t.Context()
+	const namespace = "moves-paused"
+	bundle := func() *fleet.Bundle {
+		db := suite.Bundle(namespace, "db")
+		db.Spec.TargetNamespace = "databases"
+		return db
+	}
+	w := join(t, namespace, env.ClusterOptions{Register: true}, "web")
+	g.Expect(source.Client.Create(ctx, bundle())).To(Succeed())
+	eventuallyDeployed(t, source, w, "db", "web")
+	key := types.NamespacedName{Namespace: "databases", Name: "bundle-db"}
+	before := &corev1.ConfigMap{}
+	g.Expect(w.Client.Get(ctx, key, before)).To(Succeed())
+	makeBundles(t, target, namespace, "web")
+	paused := bundle()
+	paused.Spec.Paused = true
+	g.Expect(target.Client.Create(ctx, paused)).To(Succeed())
+
+	clusterctlMove(t, source, target, namespace)
+
+	suite.EventuallyCondition(t, target, w, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForBundlesReason)
+	g.Eventually(missing).WithContext(ctx).WithArguments(w).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ConsistOf("db"))
+	there := &fleet.BundleDeployment{}
+	g.Expect(target.Client.Get(ctx, types.NamespacedName{Namespace: registrationOf(g, ctx, target, w).Status.Namespace, Name: "db"}, there)).To(Succeed())
+	g.Expect(there.Spec.DeploymentID).To(BeEmpty())
+	g.Expect(w.AgentStarts()).To(HaveLen(1))
+
+	g.Expect(target.Client.Patch(ctx, paused, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":false}}`)))).To(Succeed())
+	suite.EventuallyReady(t, target, w)
+	eventuallyDeployed(t, target, w, "db", "web")
+	eventuallyReports(t, target, w)
+	after := &corev1.ConfigMap{}
+	g.Expect(w.Client.Get(ctx, key, after)).To(Succeed())
+	g.Expect(after.UID).To(Equal(before.UID))
+	expectNothingUninstalled(t, w)
+}
+
 // missing returns which of the bundles db and web the registration at target waits for.
 func missing(g Gomega, ctx context.Context, w *env.Workload) []string {
 	condition := meta.FindStatusCondition(registrationOf(g, ctx, target, w).Status.Conditions, fleetv1.AgentDeployedCondition)

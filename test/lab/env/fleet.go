@@ -30,6 +30,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -176,19 +177,23 @@ func (f *fleetStandIn) target(ctx context.Context, clusters []fleet.Cluster) err
 // write creates or patches a BundleDeployment. A namespace that is gone or going
 // takes none, which is no fault.
 func (f *fleetStandIn) write(ctx context.Context, desired, existing *fleet.BundleDeployment) error {
-	switch {
-	case existing == nil:
+	if existing == nil {
 		err := f.client.Create(ctx, desired)
 		if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
 		return err
-	case existing.Spec.DeploymentID != desired.Spec.DeploymentID:
-		patch := fmt.Appendf(nil, `{"spec":{"deploymentID":%q}}`, desired.Spec.DeploymentID)
-		return client.IgnoreNotFound(f.client.Patch(ctx, existing, client.RawPatch(types.MergePatchType, patch)))
-	default:
+	}
+	if desired.Spec.Paused {
+		// The agent goes on with what it was given before.
+		desired.Spec.Options, desired.Spec.DeploymentID = existing.Spec.Options, existing.Spec.DeploymentID
+	}
+	if equality.Semantic.DeepEqual(existing.Spec, desired.Spec) {
 		return nil
 	}
+	before := existing.DeepCopy()
+	existing.Spec = desired.Spec
+	return client.IgnoreNotFound(f.client.Patch(ctx, existing, client.MergeFrom(before)))
 }
 
 // collectContents deletes the Contents that the stand-in made and nothing needs any
@@ -240,6 +245,10 @@ func bundleDeployments(bundles []fleet.Bundle, clusters []fleet.Cluster) (map[cl
 			if !matches {
 				continue
 			}
+			spec, err := deploymentSpec(bundle, cluster, content.Name)
+			if err != nil {
+				return nil, nil, fmt.Errorf("Bundle %s: %w", client.ObjectKeyFromObject(bundle), err)
+			}
 			contents[content.Name] = content
 			deployments[client.ObjectKey{Namespace: cluster.Status.Namespace, Name: bundle.Name}] = &fleet.BundleDeployment{
 				ObjectMeta: metav1.ObjectMeta{
@@ -250,7 +259,7 @@ func bundleDeployments(bundles []fleet.Bundle, clusters []fleet.Cluster) (map[cl
 						fleet.BundleNamespaceLabel: bundle.Namespace,
 					},
 				},
-				Spec: fleet.BundleDeploymentSpec{DeploymentID: content.Name + ":" + noOptions},
+				Spec: spec,
 			}
 		}
 	}
@@ -278,9 +287,23 @@ func targets(bundle *fleet.Bundle, cluster *fleet.Cluster) (bool, error) {
 	return false, nil
 }
 
-// noOptions stands in a deployment ID where the hash of the deployment's options is:
-// the stand-in gives none.
-var noOptions = digest([]byte("{}"))
+// deploymentSpec stages what a bundle asks for, and lets the agent have it unless the
+// Bundle or the Fleet Cluster is paused.
+func deploymentSpec(bundle *fleet.Bundle, cluster *fleet.Cluster, content string) (fleet.BundleDeploymentSpec, error) {
+	options, err := json.Marshal(bundle.Spec.BundleDeploymentOptions)
+	if err != nil {
+		return fleet.BundleDeploymentSpec{}, err
+	}
+	spec := fleet.BundleDeploymentSpec{
+		Paused:             bundle.Spec.Paused || cluster.Spec.Paused,
+		StagedOptions:      bundle.Spec.BundleDeploymentOptions,
+		StagedDeploymentID: content + ":" + digest(options),
+	}
+	if !spec.Paused {
+		spec.Options, spec.DeploymentID = spec.StagedOptions, spec.StagedDeploymentID
+	}
+	return spec, nil
+}
 
 // contentOf packs the resources of bundle the way that Fleet does: gzipped JSON under
 // a name made from its hash.
