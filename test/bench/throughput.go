@@ -108,7 +108,8 @@ func idle(ctx context.Context, manager *env.Manager, reconciles float64) (time.T
 	var last float64
 	changed := time.Now()
 	err := poll(ctx, func() (bool, error) {
-		pause(ctx, 5*pollInterval)
+		// Reading the metrics is work for the manager too.
+		pause(ctx, 250*time.Millisecond)
 		metrics, err := manager.Metrics(ctx)
 		if err != nil {
 			return false, err
