@@ -33,7 +33,7 @@ func TestARetryWaitsTwiceAsLongEachTimeUpToItsLimit(t *testing.T) {
 		a := &attempt{}
 		want := firstRetry
 		for range 100 {
-			delay := a.failed(epoch, limit)
+			delay := a.failed(epoch, 0, limit)
 			g.Expect(delay).To(BeNumerically(">=", want*8/10))
 			g.Expect(delay).To(BeNumerically("<=", want*12/10))
 			g.Expect(a.wait("", epoch)).To(Equal(delay))
@@ -47,7 +47,7 @@ func TestARetryWaitsTwiceAsLongEachTimeUpToItsLimit(t *testing.T) {
 func TestRetriesOfManyClustersAreSpread(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for range 20 {
-		seen[(&attempt{}).failed(epoch, youngRetryCap)] = true
+		seen[(&attempt{}).failed(epoch, 0, youngRetryCap)] = true
 	}
 	NewWithT(t).Expect(len(seen)).To(BeNumerically(">", 10))
 }
@@ -57,12 +57,12 @@ func TestAHintMakesTheNextTryDueAndStartsAnew(t *testing.T) {
 	a := &attempt{}
 	g.Expect(a.wait("old", epoch)).To(BeZero())
 	for range 10 {
-		a.failed(epoch, oldRetryCap)
+		a.failed(epoch, 0, oldRetryCap)
 	}
 	g.Expect(a.wait("old", epoch)).To(BeNumerically(">", time.Minute))
 
 	g.Expect(a.wait("new", epoch)).To(BeZero())
-	g.Expect(a.failed(epoch, oldRetryCap)).To(BeNumerically("<", time.Second))
+	g.Expect(a.failed(epoch, 0, oldRetryCap)).To(BeNumerically("<", time.Second))
 	g.Expect(a.wait("new", epoch)).NotTo(BeZero(), "the same hint is no news")
 }
 
@@ -82,12 +82,21 @@ func TestAttemptsAreKeptByCluster(t *testing.T) {
 	g := NewWithT(t)
 	var all attempts
 	one, two := types.NamespacedName{Namespace: "a", Name: "x"}, types.NamespacedName{Namespace: "b", Name: "x"}
-	all.get(one).failed(epoch, youngRetryCap)
+	all.get(one).failed(epoch, 0, youngRetryCap)
 	g.Expect(all.get(one).failures).To(Equal(1))
 	g.Expect(all.get(two).failures).To(BeZero())
 
 	all.forget(one)
 	g.Expect(all.get(one).failures).To(BeZero())
+}
+
+func TestATryThatHangsRestsForTenTimesAsLong(t *testing.T) {
+	g := NewWithT(t)
+	a := &attempt{}
+	delay := a.failed(epoch, 10*time.Second, oldRetryCap)
+	g.Expect(delay).To(BeNumerically("~", 100*time.Second, 20*time.Second))
+	g.Expect(a.wait("", epoch)).To(Equal(delay))
+	g.Expect(a.failed(epoch, 30*time.Second, oldRetryCap)).To(BeNumerically("<=", oldRetryCap*12/10))
 }
 
 func TestTheRevisionFollowsEveryChangeOfItsInput(t *testing.T) {

@@ -112,11 +112,22 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 			s.workloadReachable = &finding{reason: fleetv1.ResponseTimeoutReason,
 				message: "the workload cluster did not answer in time"}
 		}
-		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), r.retryCap(s))}, nil
+		return ctrl.Result{RequeueAfter: r.failedVisit(s)}, nil
 	}
 	s.attempt.failures = 0
 	after := r.pushInput(s, r.revision(s, input))
 	return sooner(ctrl.Result{}, decide.NextPush(after).Sub(s.now)), nil
+}
+
+// failedVisit notes a visit that failed and returns how long the next one has to wait. One
+// that is waited for may drop packets until it answers, which is to be seen at once.
+func (r *Reconciler) failedVisit(s *scope) time.Duration {
+	now := r.Clock.Now()
+	took := now.Sub(s.now)
+	if s.registration.Status.Agent.Revision == "" {
+		took = 0
+	}
+	return s.attempt.failed(now, took, r.retryCap(s))
 }
 
 func managementClusterUnknown(reg *fleetv1.FleetRegistration) string {
