@@ -75,17 +75,18 @@ func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey)
 
 func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.ObjectKey, how string) error {
 	all := len(alive) + len(dead)
-	// What is aged too late, on a slow machine, is due only then.
-	lead := 5*time.Second + time.Duration(all)*60*time.Millisecond
+	// What is aged too late, on a slow machine, is due only then, and what it cost is missed.
+	lead := 5*time.Second + time.Duration(all)*100*time.Millisecond
 	begin := time.Now().Add(lead).Truncate(time.Second)
 	l.log("letting %d tokens fall due in %s, %s", all, b.size.renewals, how)
-	m, err := l.startMeter(ctx)
-	if err != nil {
-		return err
-	}
 	due, err := l.ageTokens(ctx, slices.Concat(alive, dead), begin, b.size.renewals)
 	if err != nil {
 		return fmt.Errorf("aging the tokens: %w", err)
+	}
+	pause(ctx, time.Until(begin))
+	m, err := l.startMeter(ctx)
+	if err != nil {
+		return err
 	}
 	pause(ctx, time.Until(begin.Add(b.size.renewals)))
 	var renewed map[client.ObjectKey]time.Time
