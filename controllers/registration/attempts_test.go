@@ -21,7 +21,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -118,5 +121,28 @@ func TestTheRevisionFollowsEveryChangeOfItsInput(t *testing.T) {
 		change(&input)
 		g.Expect(a.revisionOf(input)).To(Equal(agent.Revision(input)))
 		g.Expect(a.revisionOf(input)).NotTo(Equal(before))
+	}
+}
+
+func TestAYoungClusterIsTriedOftenUnlessItWasRegisteredAndHangs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		revision string
+		took     time.Duration
+		want     time.Duration
+	}{
+		"not registered, drops packets": {"", 2 * time.Second, firstRetry},
+		"registered, refuses":           {"r1", 0, firstRetry},
+		"registered, hangs":             {"r1", 10 * time.Second, 100 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			r := &Reconciler{Clock: testclock.NewFakePassiveClock(epoch.Add(tc.took))}
+			s := &scope{
+				now: epoch, attempt: &attempt{}, registration: &fleetv1.FleetRegistration{},
+				cluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(epoch)}},
+			}
+			s.registration.Status.Agent.Revision = tc.revision
+			g.Expect(r.failedVisit(s)).To(BeNumerically("~", tc.want, tc.want/5))
+		})
 	}
 }
