@@ -36,6 +36,9 @@ const (
 	youngRetryCap  = 5 * time.Second
 	oldRetryCap    = 2 * time.Minute
 
+	// restShare is how many times as long as a try took the next one has to wait.
+	restShare = 10
+
 	// slowRetry is how often the kubeconfig Secret is read although the control
 	// plane's endpoint does not answer: it may name another address.
 	slowRetry = 30 * time.Second
@@ -167,9 +170,10 @@ func (a *attempt) wait(hint string, now time.Time) time.Duration {
 
 // failed notes a try that failed and returns how long the next one has to wait:
 // half a second at first, twice as long each time, up to limit, with a jitter of a
-// fifth, so that clusters that fail together are not tried together.
-func (a *attempt) failed(now time.Time, limit time.Duration) time.Duration {
-	delay := min(limit, firstRetry<<min(a.failures, 16))
+// fifth, so that clusters that fail together are not tried together. It also waits for ten
+// times as long as the try took: one that hangs must not hold a worker most of the time.
+func (a *attempt) failed(now time.Time, took, limit time.Duration) time.Duration {
+	delay := min(limit, max(firstRetry<<min(a.failures, 16), restShare*took))
 	a.failures++
 	delay += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(delay)) //nolint:gosec // A jitter need not be secret.
 	a.next = now.Add(delay)

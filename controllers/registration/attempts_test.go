@@ -21,7 +21,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -33,7 +36,7 @@ func TestARetryWaitsTwiceAsLongEachTimeUpToItsLimit(t *testing.T) {
 		a := &attempt{}
 		want := firstRetry
 		for range 100 {
-			delay := a.failed(epoch, limit)
+			delay := a.failed(epoch, 0, limit)
 			g.Expect(delay).To(BeNumerically(">=", want*8/10))
 			g.Expect(delay).To(BeNumerically("<=", want*12/10))
 			g.Expect(a.wait("", epoch)).To(Equal(delay))
@@ -47,7 +50,7 @@ func TestARetryWaitsTwiceAsLongEachTimeUpToItsLimit(t *testing.T) {
 func TestRetriesOfManyClustersAreSpread(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for range 20 {
-		seen[(&attempt{}).failed(epoch, youngRetryCap)] = true
+		seen[(&attempt{}).failed(epoch, 0, youngRetryCap)] = true
 	}
 	NewWithT(t).Expect(len(seen)).To(BeNumerically(">", 10))
 }
@@ -57,12 +60,12 @@ func TestAHintMakesTheNextTryDueAndStartsAnew(t *testing.T) {
 	a := &attempt{}
 	g.Expect(a.wait("old", epoch)).To(BeZero())
 	for range 10 {
-		a.failed(epoch, oldRetryCap)
+		a.failed(epoch, 0, oldRetryCap)
 	}
 	g.Expect(a.wait("old", epoch)).To(BeNumerically(">", time.Minute))
 
 	g.Expect(a.wait("new", epoch)).To(BeZero())
-	g.Expect(a.failed(epoch, oldRetryCap)).To(BeNumerically("<", time.Second))
+	g.Expect(a.failed(epoch, 0, oldRetryCap)).To(BeNumerically("<", time.Second))
 	g.Expect(a.wait("new", epoch)).NotTo(BeZero(), "the same hint is no news")
 }
 
@@ -82,12 +85,21 @@ func TestAttemptsAreKeptByCluster(t *testing.T) {
 	g := NewWithT(t)
 	var all attempts
 	one, two := types.NamespacedName{Namespace: "a", Name: "x"}, types.NamespacedName{Namespace: "b", Name: "x"}
-	all.get(one).failed(epoch, youngRetryCap)
+	all.get(one).failed(epoch, 0, youngRetryCap)
 	g.Expect(all.get(one).failures).To(Equal(1))
 	g.Expect(all.get(two).failures).To(BeZero())
 
 	all.forget(one)
 	g.Expect(all.get(one).failures).To(BeZero())
+}
+
+func TestATryThatHangsRestsForTenTimesAsLong(t *testing.T) {
+	g := NewWithT(t)
+	a := &attempt{}
+	delay := a.failed(epoch, 10*time.Second, oldRetryCap)
+	g.Expect(delay).To(BeNumerically("~", 100*time.Second, 20*time.Second))
+	g.Expect(a.wait("", epoch)).To(Equal(delay))
+	g.Expect(a.failed(epoch, 30*time.Second, oldRetryCap)).To(BeNumerically("<=", oldRetryCap*12/10))
 }
 
 func TestTheRevisionFollowsEveryChangeOfItsInput(t *testing.T) {
@@ -109,5 +121,28 @@ func TestTheRevisionFollowsEveryChangeOfItsInput(t *testing.T) {
 		change(&input)
 		g.Expect(a.revisionOf(input)).To(Equal(agent.Revision(input)))
 		g.Expect(a.revisionOf(input)).NotTo(Equal(before))
+	}
+}
+
+func TestAYoungClusterIsTriedOftenUnlessItWasRegisteredAndHangs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		revision string
+		took     time.Duration
+		want     time.Duration
+	}{
+		"not registered, drops packets": {"", 2 * time.Second, firstRetry},
+		"registered, refuses":           {"r1", 0, firstRetry},
+		"registered, hangs":             {"r1", 10 * time.Second, 100 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			r := &Reconciler{Clock: testclock.NewFakePassiveClock(epoch.Add(tc.took))}
+			s := &scope{
+				now: epoch, attempt: &attempt{}, registration: &fleetv1.FleetRegistration{},
+				cluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(epoch)}},
+			}
+			s.registration.Status.Agent.Revision = tc.revision
+			g.Expect(r.failedVisit(s)).To(BeNumerically("~", tc.want, tc.want/5))
+		})
 	}
 }

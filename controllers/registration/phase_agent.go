@@ -53,6 +53,10 @@ const (
 	// before that counts as a fault: it serves before its own start is over.
 	settleTime = 10 * time.Second
 
+	// hangTime is how long a visit takes at least before the workload cluster is said to
+	// hang, and not to refuse.
+	hangTime = 5 * time.Second
+
 	// probeTimeout bounds the first connection to an endpoint. One that drops packets
 	// instead of refusing them holds a worker for as long.
 	probeTimeout = 2 * time.Second
@@ -115,11 +119,26 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 			s.workloadReachable = &finding{reason: fleetv1.ResponseTimeoutReason,
 				message: "the workload cluster did not answer in time"}
 		}
-		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), r.retryCap(s))}, nil
+		return ctrl.Result{RequeueAfter: r.failedVisit(s)}, nil
 	}
 	s.attempt.failures = 0
 	after := r.pushInput(s, r.revision(s, input))
 	return sooner(ctrl.Result{}, decide.NextPush(after).Sub(s.now)), nil
+}
+
+// failedVisit notes a visit that failed and returns how long the next one has to wait. A
+// cluster that is waited for may drop packets until it answers, which is to be seen at once.
+// One that was registered and hangs is dead, however young it is.
+func (r *Reconciler) failedVisit(s *scope) time.Duration {
+	now := r.Clock.Now()
+	took := now.Sub(s.now)
+	switch {
+	case s.registration.Status.Agent.Revision == "":
+		return s.attempt.failed(now, 0, r.retryCap(s))
+	case took >= hangTime:
+		return s.attempt.failed(now, took, oldRetryCap)
+	}
+	return s.attempt.failed(now, took, r.retryCap(s))
 }
 
 func managementClusterUnknown(reg *fleetv1.FleetRegistration) string {

@@ -74,7 +74,7 @@ func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.Ag
 		case waitsFor == "":
 		case s.attempt.leavingFor(s.now) < stopTimeout:
 			s.deleting = &finding{true, fleetv1.StoppingAgentReason, waitsFor}
-			return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
+			return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), 0, youngRetryCap)}, nil
 		default:
 			return ctrl.Result{}, r.leaveAsOrphan(ctx, s)
 		}
@@ -107,7 +107,7 @@ func (r *Reconciler) leaveUninstalled(ctx context.Context, s *scope, what fleetv
 	left := r.uninstalled(ctx, s, what, last)
 	if left != "" && !last {
 		s.deleting = &finding{true, fleetv1.UninstallingWorkloadsReason, "Waiting until all is uninstalled. " + left}
-		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), youngRetryCap)}, nil
+		return ctrl.Result{RequeueAfter: s.attempt.failed(r.Clock.Now(), 0, youngRetryCap)}, nil
 	}
 	namespace, err := r.Upstream.Delete(ctx, s.upstreamInput(), upstream.DeleteOptions{Abandon: true})
 	if err != nil {

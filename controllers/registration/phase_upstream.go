@@ -120,7 +120,7 @@ func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
 	case fleetv1.FleetClusterTerminatingReason, fleetv1.NamespaceTerminatingReason, fleetv1.WaitingForAdoptionReason,
 		fleetv1.WaitingForAgentToStopReason:
 		// Somebody is at work and soon done.
-		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, youngRetryCap)}, nil
+		return ctrl.Result{RequeueAfter: s.attempt.failed(s.now, 0, youngRetryCap)}, nil
 	}
 	return ctrl.Result{RequeueAfter: refusedRetry}, nil
 }

@@ -75,22 +75,20 @@ func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey)
 
 func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.ObjectKey, how string) error {
 	all := len(alive) + len(dead)
-	lead := 5*time.Second + time.Duration(all)*60*time.Millisecond
+	// What is aged too late, on a slow machine, is due only then, and what it cost is missed.
+	lead := 5*time.Second + time.Duration(all)*100*time.Millisecond
 	begin := time.Now().Add(lead).Truncate(time.Second)
 	l.log("letting %d tokens fall due in %s, %s", all, b.size.renewals, how)
 	due, err := l.ageTokens(ctx, slices.Concat(alive, dead), begin, b.size.renewals)
 	if err != nil {
 		return fmt.Errorf("aging the tokens: %w", err)
 	}
-	if time.Now().After(begin) {
-		return fmt.Errorf("aging %d tokens took longer than %s", all, lead)
-	}
 	pause(ctx, time.Until(begin))
 	m, err := l.startMeter(ctx)
 	if err != nil {
 		return err
 	}
-	pause(ctx, b.size.renewals)
+	pause(ctx, time.Until(begin.Add(b.size.renewals)))
 	var renewed map[client.ObjectKey]time.Time
 	err = poll(ctx, func() (bool, error) {
 		renewed = l.renewed(alive, begin)
@@ -184,7 +182,11 @@ func (l *light) ageToken(ctx context.Context, key client.ObjectKey, issued, expi
 	status.Credential.IssuedTime, status.Credential.ExpirationTime = metav1.NewTime(issued), metav1.NewTime(expires)
 	// As the manager, who would find a conflict with another owner of the fields.
 	err := written.ApplyStatus(ctx, l.Client, registration, status, upstream.FieldOwner, client.ForceOwnership)
-	return token.RenewTime(issued, expires, registration.Spec.RegistrationID), err
+	due := token.RenewTime(issued, expires, registration.Spec.RegistrationID)
+	if now := time.Now(); now.After(due) {
+		due = now
+	}
+	return due, err
 }
 
 // aged returns the token with other times. Its signature is good no more.

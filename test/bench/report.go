@@ -178,10 +178,10 @@ func (r *Report) check(figures int) error {
 	return nil
 }
 
-// write prints all figures as Markdown.
+// write prints all figures as a page of Markdown.
 func (r *Report) write(out io.Writer) {
 	m := r.Machine
-	fmt.Fprintf(out, "Measured on %s with commit %s: %d cores of %s, %d GiB, Linux %s, %s; `go run ./test/bench %s`.\n",
+	fmt.Fprintf(out, "# As measured\n\nMeasured on %s with commit %s: %d cores of %s, %d GiB, Linux %s, %s; `go run ./test/bench %s`.\n",
 		r.Date.Format(time.DateOnly), r.Commit, m.Cores, m.CPU, m.MemoryBytes>>30, m.Kernel, m.Go, strings.Join(r.Arguments, " "))
 	for _, figure := range r.Figures {
 		figure.writeTable(out)

@@ -38,12 +38,24 @@ func (b *bench) bareThroughput(ctx context.Context, l *light, keys []client.Obje
 		return 0, err
 	}
 	client := &bare{client: account, light: l}
+	before, err := l.others()
+	if err != nil {
+		return 0, err
+	}
 	took, err := client.register(ctx, keys)
 	if err != nil {
 		return 0, fmt.Errorf("registering with a bare client: %w", err)
 	}
+	after, err := l.others()
+	if err != nil {
+		return 0, err
+	}
 	rate := float64(len(keys)) / took.Seconds()
-	b.figure(3).add(fmt.Sprintf("bare client, %d clusters", len(keys)), "throughput", rate, "registrations/s", "")
+	f := b.figure(3)
+	with := fmt.Sprintf("bare client, %d clusters", len(keys))
+	f.add(with, "throughput", rate, "registrations/s", "")
+	after.server, after.harness = after.server-before.server, after.harness-before.harness
+	addOthers(f, with, after, len(keys))
 	if err := client.remove(ctx, keys); err != nil {
 		return 0, fmt.Errorf("removing what the bare client made: %w", err)
 	}
@@ -68,11 +80,17 @@ func (b *bench) throughput(ctx context.Context, l *light, policy string, keys []
 	with := fmt.Sprintf("manager, %d clusters%s", len(keys), how)
 	f := b.figure(3)
 	f.add(with, "throughput", count/took.Seconds(), "registrations/s", "")
-	f.add(with, "CPU for each", u.cpu*1000/count, "ms", "")
+	f.add(with, "CPU of the manager for each", u.cpu*1000/count, "ms", "")
+	addOthers(f, with, u.others, len(keys))
 	f.add(with, "requests for each", float64(len(u.requests))/count, "", "")
 	f.add(with, "writes for each", float64(len(u.writes))/count, "", "≤ 14")
 	f.add(with, "connections to each workload cluster", float64(u.dials)/count, "", "")
 	return count / took.Seconds(), nil
+}
+
+func addOthers(f *Figure, with string, o others, registrations int) {
+	f.add(with, "CPU of the API server and etcd for each", o.server*1000/float64(registrations), "ms", "")
+	f.add(with, "CPU of this program for each", o.harness*1000/float64(registrations), "ms", "")
 }
 
 // idle waits until the manager has had nothing to do for a while, and returns when it last
@@ -90,7 +108,8 @@ func idle(ctx context.Context, manager *env.Manager, reconciles float64) (time.T
 	var last float64
 	changed := time.Now()
 	err := poll(ctx, func() (bool, error) {
-		pause(ctx, 5*pollInterval)
+		// Reading the metrics is work for the manager too.
+		pause(ctx, 250*time.Millisecond)
 		metrics, err := manager.Metrics(ctx)
 		if err != nil {
 			return false, err

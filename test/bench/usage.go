@@ -36,6 +36,7 @@ type meter struct {
 	mark  kube.Mark
 	cpu   float64
 	dials int
+	others
 }
 
 // usage is what the manager used between the start of a meter and its reading.
@@ -48,6 +49,7 @@ type usage struct {
 	requests, writes []kube.Event
 	// dials is the number of connections to workload clusters.
 	dials int
+	others
 }
 
 const mebibyte = 1 << 20
@@ -58,6 +60,9 @@ func (l *light) startMeter(ctx context.Context) (*meter, error) {
 		return nil, err
 	}
 	m := &meter{light: l, mark: mark, dials: l.dials()}
+	if m.others, err = l.others(); err != nil {
+		return nil, err
+	}
 	if l.manager != nil && l.manager.Running() {
 		metrics, err := l.manager.Metrics(ctx)
 		if err != nil {
@@ -71,6 +76,11 @@ func (l *light) startMeter(ctx context.Context) (*meter, error) {
 
 func (m *meter) read(ctx context.Context) (*usage, error) {
 	u := &usage{elapsed: time.Since(m.began), dials: m.light.dials() - m.dials}
+	now, err := m.light.others()
+	if err != nil {
+		return nil, err
+	}
+	u.server, u.harness = now.server-m.server, now.harness-m.harness
 	metrics, err := m.light.manager.Metrics(ctx)
 	if err != nil {
 		return nil, err
