@@ -144,12 +144,9 @@ type auditLog struct {
 func (l *auditLog) next(t *testing.T) []kube.Event {
 	t.Helper()
 	g := NewWithT(t)
-	start := l.mark
-	var err error
-	l.mark, err = l.log.Mark(t.Context())
+	events, mark, err := l.log.Next(t.Context(), l.mark)
 	g.Expect(err).NotTo(HaveOccurred())
-	events, err := l.log.Since(t.Context(), start)
-	g.Expect(err).NotTo(HaveOccurred())
+	l.mark = mark
 	events = kube.By(env.ManagerUser, events)
 	l.all = append(l.all, events...)
 	return events

@@ -105,16 +105,23 @@ func (l *AuditLog) Mark(ctx context.Context) (Mark, error) {
 // of the log: all of those that had been answered when Since was called, and none that
 // only marks a place. It needs a running API server.
 func (l *AuditLog) Since(ctx context.Context, mark Mark) ([]Event, error) {
-	content, _, err := l.readToNewMark(ctx, mark.offset)
+	events, _, err := l.Next(ctx, mark)
+	// What a request does can be seen before its answer is in the log.
+	return slices.DeleteFunc(events, func(event Event) bool { return event.Received.Before(mark.received) }), err
+}
+
+// Next returns the requests answered since the mark, and a mark at which the next call goes
+// on: so each request is in one of the answers, and in one only.
+func (l *AuditLog) Next(ctx context.Context, mark Mark) ([]Event, Mark, error) {
+	content, next, err := l.readToNewMark(ctx, mark.offset)
 	if err != nil {
-		return nil, err
+		return nil, Mark{}, err
 	}
 	events, err := ParseAudit(bytes.NewReader(content))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", l.path, err)
+		return nil, Mark{}, fmt.Errorf("reading %s: %w", l.path, err)
 	}
-	// What a request does can be seen before its answer is in the log.
-	return slices.DeleteFunc(events, func(event Event) bool { return event.Received.Before(mark.received) }), nil
+	return events, next, nil
 }
 
 // readToNewMark makes a request that can be told from all others, waits until it

@@ -129,4 +129,12 @@ func TestARequestThatCameBeforeAMarkAndIsAnsweredAfterItIsNotSinceThen(t *testin
 	events, err = log.Since(ctx, Mark{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(events).To(HaveLen(3))
+
+	first, next, err := log.Next(ctx, Mark{})
+	g.Expect(err).NotTo(HaveOccurred())
+	write("/in-flight-again", at.Add(-time.Millisecond))
+	second, _, err := log.Next(ctx, next)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(first).To(HaveLen(3))
+	g.Expect(second).To(HaveExactElements(HaveField("RequestURI", "/in-flight-again")), "those who follow the log miss none")
 }
