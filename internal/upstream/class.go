@@ -28,6 +28,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -116,8 +117,8 @@ func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 // JoinClass does the same for a Fleet Cluster that is about to get into the group, and then
 // calls join, which puts it there. It does not go by the cache alone, which may show a group
 // that was deleted with its last Fleet Cluster just now, and DeleteUnused deletes none
-// meanwhile. Where it cannot know that the group is there, and is the right one, it returns
-// an error: the event of the group brings the next try.
+// meanwhile. Where the group is not there to stay, or is not the right one, it returns an
+// error: the event of the group brings the next try.
 //
 // It returns a *Refusal without a call of join, unless the group is there nevertheless, with
 // fewer labels.
@@ -136,18 +137,45 @@ func (w *Writer) joinClassObject(ctx context.Context, want client.Object) error 
 	if made, err := w.createClassObject(ctx, want.DeepCopyObject().(client.Object)); err != nil || made {
 		return err
 	}
-	switch live, err := w.cached(ctx, want); {
+	live, err := w.cached(ctx, want)
+	if err == nil && live == nil {
+		// Most likely the class controller has just made it.
+		live, err = w.listed(ctx, want)
+	}
+	switch {
 	case err != nil:
 		return err
 	case live == nil, !live.GetDeletionTimestamp().IsZero():
 		return fmt.Errorf("joining %s %s: %w", kind(want), client.ObjectKeyFromObject(want), errNotSettled)
 	}
-	return w.ensureClassObject(ctx, want)
+	return w.bringInLine(ctx, live, want)
 }
 
-// errNotSettled says that an object of a class is not as the cache shows it, or about to be
-// another one. What comes next is seen to with its event.
-var errNotSettled = errors.New("it comes or goes at the moment")
+// errNotSettled says that an object of a class comes or goes at the moment, or another one
+// was made in its place. What comes next is seen to with its event.
+var errNotSettled = errors.New("it is about to be another one")
+
+// listed returns an object of a class as the API server has it, nil where there is none. The
+// manager may list them and not get one.
+func (w *Writer) listed(ctx context.Context, want client.Object) (client.Object, error) {
+	var list client.ObjectList = &fleet.ClusterGroupList{}
+	if _, ok := want.(*fleet.BundleNamespaceMapping); ok {
+		list = &fleet.BundleNamespaceMappingList{}
+	}
+	if err := w.Reader.List(ctx, list, client.InNamespace(want.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("listing the %ss of namespace %s: %w", kind(want), want.GetNamespace(), err)
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("reading the %ss of namespace %s: %w", kind(want), want.GetNamespace(), err)
+	}
+	for _, item := range items {
+		if live := item.(client.Object); live.GetName() == want.GetName() {
+			return live, nil
+		}
+	}
+	return nil, nil
+}
 
 func (w *Writer) forClass(ctx context.Context, class targeting.Class, ensure func(context.Context, client.Object) error) error {
 	labels, err := w.classLabels(ctx, class)
@@ -255,6 +283,11 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 		_, err := w.createClassObject(ctx, want)
 		return err
 	}
+	return w.bringInLine(ctx, live, want)
+}
+
+// bringInLine writes to an object of a class that is there, if it is ours and differs.
+func (w *Writer) bringInLine(ctx context.Context, live, want client.Object) error {
 	if err := judgeClassObject(live, want); err != nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
 		return err
 	}

@@ -307,28 +307,55 @@ func neverJoins(t *testing.T) func() error {
 }
 
 // What the cache does not show yet may be anybody's, and what is about to go is no group.
-func TestNobodyJoinsAGroupThatTheCacheDoesNotShow(t *testing.T) {
-	class := classWith("classes", nil)
-	foreign := clusterGroup(otherClass, nil)
-	foreign.Annotations, foreign.Spec.Selector = nil, &metav1.LabelSelector{}
-	ending := clusterGroup(otherClass, nil)
-	ending.DeletionTimestamp, ending.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.org/theirs"}
-	for name, tc := range map[string]struct{ group, cached client.Object }{
-		"not shown":        {foreign, nil},
-		"about to be gone": {ending, ending},
+func TestAGroupThatTheCacheDoesNotShowIsJudgedBeforeAClusterJoinsIt(t *testing.T) {
+	another := targeting.Class{Namespace: "team-a", ClassNamespace: "team-a", Name: "edge.classes"}
+	for name, tc := range map[string]struct {
+		class  targeting.Class
+		change func(*fleet.ClusterGroup, *fleet.BundleNamespaceMapping)
+		err    OmegaMatcher
+	}{
+		"the right ones":           {otherClass, nil, BeNil()},
+		"the group of another":     {another, nil, BeAssignableToTypeOf(&Refusal{})},
+		"a group for others":       {inWorkspace(otherClass), nil, MatchError(errNotSettled)},
+		"a group about to be gone": {otherClass, func(group *fleet.ClusterGroup, _ *fleet.BundleNamespaceMapping) { end(group) }, MatchError(errNotSettled)},
+		"a mapping about to be":    {otherClass, func(_ *fleet.ClusterGroup, mapping *fleet.BundleNamespaceMapping) { end(mapping) }, MatchError(errNotSettled)},
+		"somebody else's mapping": {otherClass, func(_ *fleet.ClusterGroup, mapping *fleet.BundleNamespaceMapping) {
+			mapping.Annotations, mapping.BundleSelector = nil, nil
+		}, BeAssignableToTypeOf(&Refusal{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			a := newAPI(t, tc.group.DeepCopyObject().(client.Object), class.DeepCopy())
-			shown := []client.Object{class.DeepCopy()}
-			if tc.cached != nil {
-				shown = append(shown, tc.cached)
+			group, mapping, class := clusterGroup(tc.class, nil), bundleNamespaceMapping(otherClass), classWith("classes", nil)
+			if tc.change != nil {
+				tc.change(group, mapping)
 			}
-			w := a.writer()
-			w.Cache = newAPI(t, shown...).WithWatch
-			g.Expect(w.JoinClass(t.Context(), otherClass, neverJoins(t))).To(MatchError(errNotSettled))
+			a := newAPI(t, group, mapping, class.DeepCopy())
+			w, joined := a.writer(), false
+			w.Cache = newAPI(t, class).WithWatch
+			g.Expect(w.JoinClass(t.Context(), otherClass, func() error {
+				joined = true
+				return nil
+			})).To(tc.err)
+			g.Expect(joined).To(Equal(name == "the right ones"))
 		})
 	}
+
+	w := newAPI(t, classWith("classes", nil)).writer()
+	w.Client = refusing{w.Client}
+	NewWithT(t).Expect(w.JoinClass(t.Context(), otherClass, neverJoins(t))).To(MatchError(errNotSettled), "it went at once")
+}
+
+// refusing is an API server where all that is created is there already.
+type refusing struct{ client.Client }
+
+func (refusing) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	return apierrors.NewAlreadyExists(schema.GroupResource{}, obj.GetName())
+}
+
+// end lets an object be deleted, and somebody hold it.
+func end(obj client.Object) {
+	obj.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+	obj.SetFinalizers([]string{"example.org/theirs"})
 }
 
 // late is a cache that does not show a group when it is asked for the first time.
