@@ -290,7 +290,13 @@ func TestAClassThatDoesNotExistKeepsNoMappingFromComingBack(t *testing.T) {
 		e.remove(t, mapping)
 		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
 		g.Expect(e.writes).To(Equal([]string{"create *fleet.BundleNamespaceMapping classes/team-a"}))
-		g.Expect(e.events.Events).To(BeEmpty(), "each class tells of itself")
+
+		// Where there is none that exists, each class tells of itself.
+		e.remove(t, joined("a")[:2]...)
+		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
+		g.Expect(e.events.Events).To(BeEmpty())
+		e.reconcile(t, use{team, classes + "/missing"})
+		g.Expect(e.events.Events).To(Receive(ContainSubstring(fleetv1.ClassMissingReason)))
 	}
 }
 
