@@ -168,6 +168,13 @@ type SelectedBy struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Namespace
 	Label LabelHolder `json:"label,omitempty"`
+
+	// namespaceSelector is that of the policy when it last selected the Cluster; empty
+	// means that it selected all Namespaces. If it still selects the Namespace, and the
+	// policy's own does not, the policy was changed, and other policies take the Cluster
+	// over; else the Namespace was, and they do not. Omitted, that is not known.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }
 
 // LabelHolder is the kind of object that carries the opt-in label.

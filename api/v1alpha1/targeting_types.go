@@ -58,12 +58,12 @@ const (
 // TargetingSettings say what is on a Fleet Cluster for Fleet to select and template by.
 // A change needs no new pod of the agent.
 type TargetingSettings struct {
-	// labels of the Fleet Cluster. Omitted, all labels of the Cluster are copied. The
-	// name and the namespace of its ClusterClass are labels as well, without a word here:
-	// clusterclass-name.fleet.addons.cluster.x-k8s.io and
-	// clusterclass-namespace.fleet.addons.cluster.x-k8s.io. In a workspace other than the
-	// Cluster's namespace nothing but what include lists comes from the Cluster, these
-	// two among it.
+	// labels of the Fleet Cluster. Omitted, all labels of the Cluster are copied. Two
+	// more, clusterclass-name.fleet.addons.cluster.x-k8s.io and
+	// clusterclass-namespace.fleet.addons.cluster.x-k8s.io, say which ClusterClass it is
+	// of. In a workspace other than the Cluster's namespace only the keys that include
+	// lists come from the Cluster, and these two have to be among them. A label that the
+	// Cluster loses goes from the Fleet Cluster, and what Fleet deployed by it.
 	// +optional
 	Labels LabelPropagation `json:"labels,omitempty,omitzero"`
 
@@ -72,7 +72,8 @@ type TargetingSettings struct {
 	Annotations AnnotationPropagation `json:"annotations,omitempty,omitzero"`
 
 	// values are for the templates of bundles, which have them as .ClusterValues. They
-	// are in spec.templateValues of the Fleet Cluster.
+	// are in spec.templateValues of the Fleet Cluster. One that the Cluster does not have
+	// is left out, and the condition Targeted names it.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -80,10 +81,11 @@ type TargetingSettings struct {
 	// +kubebuilder:validation:MaxItems=64
 	Values []TemplateValue `json:"values,omitempty"`
 
-	// groups is ClusterClass for a ClusterGroup of Fleet for each ClusterClass in use:
-	// <class> beside the class, <class>.<namespace of the class> elsewhere. None makes
-	// no groups; those that are there stay while a Fleet Cluster is in them. Omitted
-	// means None.
+	// groups is ClusterClass for a ClusterGroup of Fleet for each ClusterClass in use, or
+	// None. A group is named <class> in the namespace of the class, and
+	// <class>.<namespace of the class> in others. It has the labels of the ClusterClass,
+	// but in a workspace other than the Cluster's namespace. With None no more are made;
+	// those that are there stay as long as a Fleet Cluster is in them. Omitted means None.
 	// +optional
 	Groups GroupMode `json:"groups,omitempty"`
 

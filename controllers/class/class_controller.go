@@ -242,8 +242,8 @@ func (r *Reconciler) users(ctx context.Context, class string) ([]user, error) {
 
 // need is who needs a group.
 type need struct {
-	// class is nil where nobody does.
-	class *targeting.Class
+	// classes are those that a use stands for, none where nobody needs their groups.
+	classes []targeting.Class
 	// by are those Clusters for which this manager may write.
 	by []*clusterv1.Cluster
 }
@@ -265,13 +265,22 @@ func (r *Reconciler) needOf(ctx context.Context, u use) (need, error) {
 		if class == nil {
 			continue
 		}
-		class.Shared = class.Shared || n.class != nil && n.class.Shared
-		n.class = class
+		n.add(*class)
 		if r.mayWriteFor(cluster, reg) {
 			n.by = append(n.by, cluster)
 		}
 	}
 	return n, nil
+}
+
+func (n *need) add(class targeting.Class) {
+	for i := range n.classes {
+		if n.classes[i].ID() == class.ID() {
+			n.classes[i].Shared = n.classes[i].Shared || class.Shared
+			return
+		}
+	}
+	n.classes = append(n.classes, class)
 }
 
 func (r *Reconciler) mayWriteFor(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) bool {
@@ -289,7 +298,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, u use) (ctrl.Result, error) 
 	switch {
 	case len(n.by) > 0:
 		return r.ensure(ctx, u, n)
-	case n.class != nil:
+	case len(n.classes) > 0:
 		return ctrl.Result{}, nil
 	}
 	r.refused.Delete(u)
@@ -300,13 +309,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, u use) (ctrl.Result, error) 
 }
 
 // ensure makes the group of a class. Of any class of a namespace, one is as good as the
-// other: what lets bundles reach them is the same.
+// other, what lets bundles reach them is the same; but any Cluster can name one that does
+// not exist, or cannot have a group.
 func (r *Reconciler) ensure(ctx context.Context, u use, n need) (ctrl.Result, error) {
-	err := r.Upstream.EnsureClass(ctx, *n.class)
 	var refusal *upstream.Refusal
-	if !errors.As(err, &refusal) {
-		r.refused.Delete(u)
-		return ctrl.Result{}, err
+	for _, class := range n.classes {
+		err := r.Upstream.EnsureClass(ctx, class)
+		if !errors.As(err, &refusal) {
+			r.refused.Delete(u)
+			return ctrl.Result{}, err
+		}
+	}
+	if namespace, _ := targeting.SplitClass(u.class); u.class == anyOf(namespace) {
+		// Each of the classes tells of itself.
+		return ctrl.Result{RequeueAfter: refusedRetry}, nil
 	}
 	if last, ok := r.refused.Swap(u, refusal.Message); !ok || last != refusal.Message {
 		for _, cluster := range n.by {
@@ -328,15 +344,15 @@ func (r *Reconciler) removeGroups(ctx context.Context, u use) error {
 			continue
 		}
 		namespace, name := targeting.SplitClass(u.class)
-		used, err := r.inUse(ctx, u.namespace, client.MatchingLabels{fleetv1.ClassNameLabel: name, fleetv1.ClassNamespaceLabel: namespace})
-		if err != nil || used {
-			return err
-		}
-		// A Cluster may have changed its class meanwhile.
-		if n, err := r.needOf(ctx, u); err != nil || n.class != nil {
-			return err
-		}
-		if err := r.Upstream.DeleteClassObject(ctx, group); err != nil {
+		if err := r.Upstream.DeleteUnused(ctx, group, func() (bool, error) {
+			used, err := r.inUse(ctx, u.namespace, client.MatchingLabels{fleetv1.ClassNameLabel: name, fleetv1.ClassNamespaceLabel: namespace})
+			if err != nil || used {
+				return used, err
+			}
+			// A Cluster may have changed its class meanwhile.
+			n, err := r.needOf(ctx, u)
+			return len(n.classes) > 0, err
+		}); err != nil {
 			return err
 		}
 	}
@@ -355,18 +371,18 @@ func (r *Reconciler) removeMapping(ctx context.Context, u use) error {
 	if !upstream.MayDelete(mapping) {
 		return nil
 	}
-	used, err := r.inUse(ctx, u.namespace, client.MatchingLabels{fleetv1.ClassNamespaceLabel: namespace})
-	if err != nil || used {
-		return err
-	}
-	reached, err := r.reached(ctx, u.namespace, namespace)
-	if err != nil || reached {
-		return err
-	}
-	if n, err := r.needOf(ctx, use{u.namespace, anyOf(namespace)}); err != nil || n.class != nil {
-		return err
-	}
-	return r.Upstream.DeleteClassObject(ctx, mapping)
+	return r.Upstream.DeleteUnused(ctx, mapping, func() (bool, error) {
+		used, err := r.inUse(ctx, u.namespace, client.MatchingLabels{fleetv1.ClassNamespaceLabel: namespace})
+		if err != nil || used {
+			return used, err
+		}
+		reached, err := r.reached(ctx, u.namespace, namespace)
+		if err != nil || reached {
+			return reached, err
+		}
+		n, err := r.needOf(ctx, use{u.namespace, anyOf(namespace)})
+		return len(n.classes) > 0, err
+	})
 }
 
 // inUse tells whether there are Fleet Clusters with these labels, also such as are orphans,

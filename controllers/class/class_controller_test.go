@@ -277,6 +277,29 @@ func TestAMappingIsForAllClassesOfItsNamespace(t *testing.T) {
 	g.Expect(e.writes).To(Equal([]string{"create *fleet.BundleNamespaceMapping classes/team-a"}))
 }
 
+// Any Cluster can name a class that does not exist, or one that cannot have a group.
+func TestAClassThatDoesNotExistKeepsNoMappingFromComingBack(t *testing.T) {
+	for _, other := range []string{"0", "z"} { // Before and after the good one in the list.
+		g := NewWithT(t)
+		e := newEnv(t, append(joined("a"), joined(other, func(c *clusterv1.Cluster, _ *fleetv1.FleetRegistration, _ *fleet.Cluster) {
+			c.Spec.Topology.ClassRef.Name = "missing"
+		})...)...)
+		e.reconcile(t, inClasses)
+		mapping := &fleet.BundleNamespaceMapping{ObjectMeta: metav1.ObjectMeta{Namespace: classes, Name: team}}
+		g.Expect(e.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(mapping), mapping)).To(Succeed())
+		e.remove(t, mapping)
+		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
+		g.Expect(e.writes).To(Equal([]string{"create *fleet.BundleNamespaceMapping classes/team-a"}))
+
+		// Where there is none that exists, each class tells of itself.
+		e.remove(t, joined("a")[:2]...)
+		e.reconcile(t, ofMapping(t.Context(), mapping)[0])
+		g.Expect(e.events.Events).To(BeEmpty())
+		e.reconcile(t, use{team, classes + "/missing"})
+		g.Expect(e.events.Events).To(Receive(ContainSubstring(fleetv1.ClassMissingReason)))
+	}
+}
+
 // A mapping is not only for clusters of a class.
 func TestAMappingStaysAsLongAsABundleReachesAnyClusterThroughIt(t *testing.T) {
 	deployed := func(bundleNamespace, clusterNamespace, cluster string) *fleet.BundleDeployment {

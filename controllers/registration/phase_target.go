@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,29 +64,31 @@ func (s *scope) stayOut(refusal *upstream.Refusal) {
 // that keeps nothing else from being done: the agent has to get its credentials all the
 // same.
 func (r *Reconciler) reconcileTarget(ctx context.Context, s *scope) {
-	// One that the cache does not show was made with all of it.
+	// One that the cache does not show was made with all that it can have by then.
 	if s.targetErr != nil || s.fleetCluster == nil || s.target.Patch(s.fleetCluster) == nil {
 		return
 	}
-	if s.targetErr = r.joinClass(ctx, s); s.targetErr == nil {
-		s.targetErr = r.Upstream.Retarget(ctx, s.upstreamInput())
+	retarget := func() error { return r.Upstream.Retarget(ctx, s.upstreamInput()) }
+	wanted := targeting.LabelledClass(s.target.Labels)
+	if s.target.Class == nil || wanted == "" || wanted == targeting.LabelledClass(s.fleetCluster.Labels) {
+		s.targetErr = retarget()
+		return
+	}
+	// The group of another ClusterClass is made before the Fleet Cluster moves there, so that
+	// it is in one all the time: Fleet would uninstall what it has from both.
+	s.targetErr = r.Upstream.JoinClass(ctx, *s.target.Class, retarget)
+	if refusal := (*upstream.Refusal)(nil); errors.As(s.targetErr, &refusal) {
+		s.stayOut(refusal)
+		s.targetErr = retarget()
 	}
 }
 
-// joinClass makes the group of another ClusterClass before the Fleet Cluster moves there,
-// so that it is in one all the time: Fleet would uninstall what it has from both.
-func (r *Reconciler) joinClass(ctx context.Context, s *scope) error {
-	if s.target.Class == nil || s.target.Class.ID() == targeting.LabelledClass(s.fleetCluster.Labels) {
-		return nil
-	}
-	err := r.Upstream.JoinClass(ctx, *s.target.Class)
-	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
-		if refusal.Reason != fleetv1.LabelsTooLargeReason { // The group is there, with fewer of them.
-			s.stayOut(refusal)
-		}
-		return nil
-	}
-	return err
+// awaitsClass tells whether something may come about that no event tells of: a ClusterClass,
+// or an object that no longer is in the way of its group.
+func (s *scope) awaitsClass() bool {
+	return slices.ContainsFunc(s.unmet, func(problem targeting.Problem) bool {
+		return problem.Reason == fleetv1.ClassMissingReason || problem.Reason == fleetv1.ClassGroupForeignReason
+	})
 }
 
 // notOnlyStatus lets through what may put an object in the way of a group, or out of it.

@@ -23,7 +23,6 @@ package registration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -440,7 +439,15 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if result.RequeueAfter > 0 {
 		agent = sooner(agent, result.RequeueAfter)
 	}
-	return agent, errors.Join(err, s.targetErr)
+	if s.targetErr != nil {
+		// Targeted tells of it. An error would take the place of when to try the workload
+		// cluster next.
+		ctrl.LoggerFrom(ctx).Error(s.targetErr, "Failed to bring the Fleet Cluster in line with its policy")
+	}
+	if s.targetErr != nil || s.awaitsClass() {
+		agent = sooner(agent, refusedRetry)
+	}
+	return agent, err
 }
 
 // onlyRightsForeign tells whether nothing but the agent's rights is in someone else's

@@ -128,6 +128,8 @@ func targeted(s *scope) *finding {
 		return &finding{reason: fleetv1.WaitingForFleetClusterReason}
 	case s.targetErr != nil:
 		return internalError()
+	case s.fleetCluster == nil && s.target.Class != nil && s.target.Class.Shared:
+		return &finding{reason: fleetv1.WaitingForFleetClusterReason, message: "The Fleet Cluster gets into the group of its ClusterClass next"}
 	case len(s.unmet) == 0:
 		return &finding{ok: true, reason: fleetv1.TargetedReason}
 	}
@@ -264,13 +266,26 @@ func ready(s *scope) *finding {
 	return &finding{ok: true, reason: fleetv1.ReadyReason}
 }
 
+// messageLimit is how much of a message is kept, in bytes. Names and field paths in it can
+// be anybody's, and the API server refuses a status with one of more than 32 KiB.
+const messageLimit = 4096
+
+// cut returns a message that is not too long, and still is UTF-8.
+func cut(message string) string {
+	const ellipsis = "…"
+	if len(message) <= messageLimit {
+		return message
+	}
+	return strings.ToValidUTF8(message[:messageLimit-len(ellipsis)], "") + ellipsis
+}
+
 func setCondition(s *scope, condition string, f *finding) {
 	status := metav1.ConditionFalse
 	if f.ok {
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&s.registration.Status.Conditions, metav1.Condition{
-		Type: condition, Status: status, Reason: f.reason, Message: f.message,
+		Type: condition, Status: status, Reason: f.reason, Message: cut(f.message),
 		LastTransitionTime: metav1.NewTime(s.now),
 	})
 }

@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -340,9 +342,10 @@ func TestALabelThatCannotBeWrittenKeepsNoAgentFromItsCredentials(t *testing.T) {
 			l.heartbeat(t)
 			damage(t, l)
 
-			_, err := l.reconciler.Reconcile(t.Context(), edge)
+			result, err := l.reconciler.Reconcile(t.Context(), edge)
 
-			g.Expect(err).To(MatchError(refused), "it is tried again")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(result.RequeueAfter).To(BeNumerically("<=", refusedRetry), "it is tried again")
 			g.Expect(l.pushedToken(t)).To(Equal("token-2"))
 			g.Expect(hasReason(l.registration(t), fleetv1.TargetedCondition, fleetv1.InternalErrorReason)).To(BeTrue())
 			g.Expect(isTrue(l.registration(t), fleetv1.ReadyCondition)).To(BeTrue())
@@ -352,6 +355,120 @@ func TestALabelThatCannotBeWrittenKeepsNoAgentFromItsCredentials(t *testing.T) {
 			g.Expect(hasReason(l.registration(t), fleetv1.TargetedCondition, fleetv1.TargetedReason)).To(BeTrue())
 			g.Expect(l.fleetCluster(t).Labels).To(HaveKeyWithValue("env", "prod"))
 		})
+	}
+}
+
+// Nor from being looked for: a young workload cluster is tried every moment.
+func TestALabelThatCannotBeWrittenSlowsNothingDown(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	m, r := l.management, l.reconciler
+	l.workload.Close()
+	rhythm, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(rhythm.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<", refusedRetry)))
+	changeCluster(t, m, func(c *clusterv1.Cluster) { c.Labels = map[string]string{"env": "prod"} })
+	r.Upstream = writerTo(m, interceptor.NewClient(m, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return errors.New("a webhook says no")
+		},
+	}))
+	m.clock.SetTime(m.clock.Now().Add(rhythm.RequeueAfter))
+
+	result, err := r.Reconcile(t.Context(), edge)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<", refusedRetry)))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.InternalErrorReason)).To(BeTrue())
+}
+
+// No event tells of a ClusterClass, or of every object that was in the way.
+func TestAGroupThatCannotBeHadIsLookedForAgain(t *testing.T) {
+	for name, objects := range map[string][]client.Object{
+		fleetv1.ClassMissingReason:      nil,
+		fleetv1.ClassGroupForeignReason: {newClass("team-a", "edge"), &fleet.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			for _, obj := range objects {
+				g.Expect(l.WithWatch.Create(t.Context(), obj)).To(Succeed())
+			}
+			rest, err := l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(rest.RequeueAfter).To(BeNumerically(">", refusedRetry))
+			changeCluster(t, l.management, func(c *clusterv1.Cluster) { c.Spec.Topology.ClassRef.Name = "edge" })
+			changeRegistration(t, l.management, func(reg *fleetv1.FleetRegistration) { reg.Spec.Targeting.Groups = fleetv1.GroupsClusterClass })
+
+			result, err := l.reconciler.Reconcile(t.Context(), edge)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(hasReason(l.registration(t), fleetv1.TargetedCondition, name)).To(BeTrue())
+			g.Expect(result.RequeueAfter).To(BeNumerically("<=", refusedRetry))
+		})
+	}
+}
+
+func TestAClusterOfAnotherNamespaceGetsTheLabelsOfItsClassOnceTheGroupIsThere(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	reg.Spec.FleetCluster = fleetv1.FleetClusterReference{Namespace: "workspace", Name: "team-a-edge"}
+	reg.Spec.Targeting = fleetv1.TargetingSettings{Groups: fleetv1.GroupsClusterClass, ClassNamespaces: []string{"classes"}, Labels: fleetv1.LabelPropagation{
+		Include: []fleetv1.KeyPattern{fleetv1.ClassNameLabel, fleetv1.ClassNamespaceLabel},
+	}}
+	cluster := livingCluster()
+	cluster.Spec.Topology.ClassRef = clusterv1.ClusterClassRef{Namespace: "classes", Name: "edge"}
+	m, r := newManagement(t, cluster, reg, newClass("classes", "edge"))
+	refused := true
+	r.Upstream = writerTo(m, interceptor.NewClient(m, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if _, ok := obj.(*fleet.ClusterGroup); ok && refused {
+				return errors.New("refused")
+			}
+			return c.Create(ctx, obj, opts...)
+		},
+	}))
+	labels := func() map[string]string {
+		made := &fleet.Cluster{}
+		g.Expect(m.Get(t.Context(), client.ObjectKey{Namespace: "workspace", Name: "team-a-edge"}, made)).To(Succeed())
+		return made.Labels
+	}
+	for _, reason := range []string{fleetv1.WaitingForFleetClusterReason, fleetv1.InternalErrorReason} {
+		_, err := r.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(labels()).To(Equal(map[string]string{fleet.ClusterManagementLabel: upstream.ManagementLabelValue}))
+		g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, reason)).To(BeTrue(), reason)
+	}
+
+	refused = false
+	_, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(labels()).To(And(HaveKeyWithValue(fleetv1.ClassNameLabel, "edge"), HaveKeyWithValue(fleetv1.ClassNamespaceLabel, "classes")))
+	g.Expect(hasReason(m.registration(t), fleetv1.TargetedCondition, fleetv1.TargetedReason)).To(BeTrue())
+}
+
+// The API server refuses a status with a message that is too long, and all else in it.
+func TestAMessageIsCutWhereWhatItNamesIsTooLong(t *testing.T) {
+	g := NewWithT(t)
+	reg := owned()
+	for i := range 64 {
+		reg.Spec.Targeting.Values = append(reg.Spec.Targeting.Values, fleetv1.TemplateValue{
+			Name: fmt.Sprintf("v%d", i), FieldPath: fmt.Sprintf("spec.topology.variables['%s']", strings.Repeat("ü", 100+i)),
+		})
+	}
+	m, r := newManagement(t, livingCluster(), reg)
+	_, err := r.Reconcile(t.Context(), edge)
+	g.Expect(err).NotTo(HaveOccurred())
+	targeted := meta.FindStatusCondition(m.registration(t).Status.Conditions, fleetv1.TargetedCondition)
+	g.Expect(targeted.Reason).To(Equal(fleetv1.ValuesIncompleteReason))
+	g.Expect(len(targeted.Message)).To(And(BeNumerically("<=", messageLimit), BeNumerically(">", messageLimit-10)))
+	g.Expect(targeted.Message).To(And(HavePrefix("The Cluster does not have these values: v0"), HaveSuffix("…"), Satisfy(utf8.ValidString)))
+
+	for _, short := range []string{"", strings.Repeat("x", messageLimit)} {
+		g.Expect(cut(short)).To(Equal(short))
+	}
+	for i := range 4 {
+		g.Expect(cut(strings.Repeat("x", i) + strings.Repeat("🚢", messageLimit))).To(Satisfy(utf8.ValidString))
 	}
 }
 

@@ -206,6 +206,9 @@ func with(conditions ...metav1.Condition) func(*fleetv1.FleetRegistration) {
 func by(policy string, label fleetv1.LabelHolder) func(*fleetv1.FleetRegistration) {
 	return func(reg *fleetv1.FleetRegistration) {
 		reg.Spec.SelectedBy = fleetv1.SelectedBy{Policy: policy, Label: label}
+		if policy != "" {
+			reg.Spec.SelectedBy.NamespaceSelector = &metav1.LabelSelector{}
+		}
 	}
 }
 
@@ -708,7 +711,7 @@ func TestANamedPolicyTakesOver(t *testing.T) {
 
 	reg := e.registrationNow(t)
 	g.Expect(e.writes).To(Equal([]string{"patch *v1alpha1.FleetRegistration"}))
-	g.Expect(reg.Spec.SelectedBy).To(Equal(fleetv1.SelectedBy{Policy: "gold", Label: fleetv1.LabelOnCluster}))
+	g.Expect(reg.Spec.SelectedBy).To(Equal(fleetv1.SelectedBy{Policy: "gold", Label: fleetv1.LabelOnCluster, NamespaceSelector: &metav1.LabelSelector{}}))
 	g.Expect(reg.Spec.Agent.ManagementCluster.Server).To(Equal("https://gold.example"))
 	g.Expect(reg.Spec.RegistrationID).To(Equal(registered().Spec.RegistrationID))
 }

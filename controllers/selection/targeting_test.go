@@ -21,6 +21,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
@@ -104,6 +105,55 @@ func TestPoliciesThatSwapAClusterBringTheirSettingsAndNothingElse(t *testing.T) 
 	after.Spec.SelectedBy, after.Spec.Targeting = before.Spec.SelectedBy, before.Spec.Targeting
 	g.Expect(after.Spec).To(Equal(before.Spec))
 	g.Expect(after.UID).To(Equal(before.UID))
+}
+
+// Selectors of Namespaces can be swapped as well; a label that a Namespace lost is no swap.
+func TestPoliciesThatSwapNamespacesSwapTheirClusters(t *testing.T) {
+	in := func(policy *fleetv1.FleetRegistrationPolicy, team string) {
+		policy.Spec.ClusterSelector = &metav1.LabelSelector{}
+		policy.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": team}}
+	}
+	static := func(value fleetv1.LabelValue) fleetv1.FleetClusterSettings {
+		return fleetv1.FleetClusterSettings{TargetingSettings: fleetv1.TargetingSettings{
+			Labels: fleetv1.LabelPropagation{Static: map[string]fleetv1.LabelValue{"tier": value}},
+		}}
+	}
+	for name, tc := range map[string]struct {
+		change func(t *testing.T, e *env, namespace client.Object, a, b *fleetv1.FleetRegistrationPolicy)
+		by     string
+	}{
+		"the policies changed": {func(t *testing.T, e *env, _ client.Object, a, b *fleetv1.FleetRegistrationPolicy) {
+			e.change(t, a, func() { in(a, "b") })
+			e.reconcile(t)
+			e.change(t, b, func() { in(b, "a") })
+		}, "b"},
+		"the Namespace changed": {func(t *testing.T, e *env, namespace client.Object, _, _ *fleetv1.FleetRegistrationPolicy) {
+			e.change(t, namespace, func() { namespace.SetLabels(map[string]string{"team": "b"}) })
+		}, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			a, b, namespace := policyWith("a", static("edge")), policyWith("b", static("core")), namespace(map[string]string{"team": "a"})
+			in(a, "a")
+			in(b, "b")
+			e := newEnv(t, cluster(nil), namespace, a, b)
+			e.reconcile(t)
+			before := e.registrationNow(t)
+			g.Expect(before.Spec.SelectedBy.Policy).To(Equal("a"))
+
+			tc.change(t, e, namespace, a, b)
+			e.reconcile(t)
+
+			after := e.registrationNow(t)
+			g.Expect(after.UID).To(Equal(before.UID))
+			g.Expect(after.Spec.SelectedBy.Policy).To(Equal(tc.by))
+			tier := fleetv1.LabelValue("edge")
+			if tc.by == "b" {
+				tier = "core"
+			}
+			g.Expect(after.Spec.Targeting.Labels.Static).To(HaveKeyWithValue("tier", tier))
+		})
+	}
 }
 
 func TestAPolicyThatIsGoneLeavesItsSettings(t *testing.T) {

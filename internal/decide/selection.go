@@ -122,7 +122,9 @@ func selectBy(in SelectionInput) Selection {
 		if err != nil || !matched {
 			continue
 		}
-		return selected(&fleetv1.SelectedBy{Policy: policy.Name, Label: usedLabel(&policy, label)}, &policy)
+		return selected(&fleetv1.SelectedBy{
+			Policy: policy.Name, Label: usedLabel(&policy, label), NamespaceSelector: namespaceSelector(&policy),
+		}, &policy)
 	}
 	ownedByNamed := in.Current != nil && in.Current.Policy != ""
 	if in.BuiltInPolicy && label.value == "true" && !ownedByNamed {
@@ -154,7 +156,21 @@ func lost(in SelectionInput) bool {
 	}
 	inNamespace, inErr := selects(policy.Spec.NamespaceSelector, in.NamespaceLabels, true)
 	cluster, err := selects(policy.Spec.ClusterSelector, in.ClusterLabels, label.value == "true")
-	return inErr != nil || err != nil || cluster && !inNamespace
+	if inErr != nil || err != nil || !cluster || inNamespace {
+		return inErr != nil || err != nil
+	}
+	// Where the selector that it had selects the Namespace, that is as it was.
+	asItWas, err := selects(in.Current.NamespaceSelector, in.NamespaceLabels, false)
+	return err != nil || !asItWas
+}
+
+// namespaceSelector returns the selector as it is recorded, where an empty one is for all
+// and none is not known.
+func namespaceSelector(policy *fleetv1.FleetRegistrationPolicy) *metav1.LabelSelector {
+	if policy.Spec.NamespaceSelector == nil {
+		return &metav1.LabelSelector{}
+	}
+	return policy.Spec.NamespaceSelector.DeepCopy()
 }
 
 func selected(by *fleetv1.SelectedBy, policy *fleetv1.FleetRegistrationPolicy) Selection {

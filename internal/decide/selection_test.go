@@ -72,8 +72,14 @@ func TestSelect(t *testing.T) {
 	everything := map[string]string{}
 	builtIn := func(holder fleetv1.LabelHolder) *fleetv1.SelectedBy { return &fleetv1.SelectedBy{Label: holder} }
 	named := func(name string, holder fleetv1.LabelHolder) *fleetv1.SelectedBy {
-		return &fleetv1.SelectedBy{Policy: name, Label: holder}
+		return &fleetv1.SelectedBy{Policy: name, Label: holder, NamespaceSelector: &metav1.LabelSelector{}}
 	}
+	within := func(by *fleetv1.SelectedBy, set map[string]string) *fleetv1.SelectedBy {
+		by.NamespaceSelector = &metav1.LabelSelector{MatchLabels: set}
+		return by
+	}
+	core := map[string]string{"tier": "core"}
+	a := map[string]string{"team": "a"}
 	type policies = []fleetv1.FleetRegistrationPolicy
 
 	targeted := fleetv1.TargetingSettings{Labels: fleetv1.LabelPropagation{Static: map[string]fleetv1.LabelValue{"tier": "edge"}}}
@@ -118,9 +124,9 @@ func TestSelect(t *testing.T) {
 		{name: "an empty cluster selector selects all", in: SelectionInput{Policies: policies{policy("p", clusters(everything))}}, by: named("p", "")},
 		{name: "a cluster selector looks at the Cluster only", in: SelectionInput{NamespaceLabels: edge, Policies: policies{policy("p", clusters(edge))}}, reason: fleetv1.PolicyMismatchReason},
 		{name: "a namespace selector needs the label too", in: SelectionInput{NamespaceLabels: edge, Policies: policies{policy("p", namespaces(edge))}}, reason: fleetv1.PolicyMismatchReason},
-		{name: "a namespace selector with the label", builtInOff: true, in: SelectionInput{ClusterLabels: label("true"), NamespaceLabels: edge, Policies: policies{policy("p", namespaces(edge))}}, by: named("p", fleetv1.LabelOnCluster)},
+		{name: "a namespace selector with the label", builtInOff: true, in: SelectionInput{ClusterLabels: label("true"), NamespaceLabels: edge, Policies: policies{policy("p", namespaces(edge))}}, by: within(named("p", fleetv1.LabelOnCluster), edge)},
 		{name: "a namespace selector that does not match", builtInOff: true, in: SelectionInput{ClusterLabels: label("true"), Policies: policies{policy("p", namespaces(edge))}}, reason: fleetv1.PolicyMismatchReason},
-		{name: "both selectors match", in: SelectionInput{ClusterLabels: edge, NamespaceLabels: map[string]string{"team": "a"}, Policies: policies{policy("p", clusters(edge), namespaces(map[string]string{"team": "a"}))}}, by: named("p", "")},
+		{name: "both selectors match", in: SelectionInput{ClusterLabels: edge, NamespaceLabels: a, Policies: policies{policy("p", clusters(edge), namespaces(a))}}, by: within(named("p", ""), a)},
 		{name: "only the cluster selector matches", in: SelectionInput{ClusterLabels: edge, NamespaceLabels: map[string]string{"team": "b"}, Policies: policies{policy("p", clusters(edge), namespaces(map[string]string{"team": "a"}))}}, reason: fleetv1.PolicyMismatchReason},
 		{name: "only the namespace selector matches", in: SelectionInput{NamespaceLabels: map[string]string{"team": "a"}, Policies: policies{policy("p", clusters(edge), namespaces(map[string]string{"team": "a"}))}}, reason: fleetv1.PolicyMismatchReason},
 
@@ -151,7 +157,11 @@ func TestSelect(t *testing.T) {
 		{name: "the policy cannot be read any more, another targets otherwise", in: SelectionInput{Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, unreadable), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
 		{name: "the label of the Namespace is gone, another policy targets otherwise", in: SelectionInput{Current: named("p", fleetv1.LabelOnNamespace), Targeting: targeted, Policies: policies{policy("p", alike), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
 		{name: "the label of the Namespace is gone, which the built-in policy went by", in: SelectionInput{Current: builtIn(fleetv1.LabelOnNamespace), Policies: policies{policy("q", clusters(everything), alike)}}, reason: fleetv1.TargetingDiffersReason},
-		{name: "the Namespace lost what the policy selects by, another targets otherwise", in: SelectionInput{Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(edge)), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the Namespace lost what the policy selects by, another targets otherwise", in: SelectionInput{Current: within(named("p", ""), edge), Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(edge)), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the Namespace lost what the policy selects by, and then the policy was changed", in: SelectionInput{Current: within(named("p", ""), edge), Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(core)), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "it is not known how the policy selected Namespaces", in: SelectionInput{NamespaceLabels: edge, Current: &fleetv1.SelectedBy{Policy: "p"}, Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(core)), policy("q", clusters(everything))}}, reason: fleetv1.TargetingDiffersReason},
+		{name: "the policy selects other Namespaces now, another targets otherwise", in: SelectionInput{NamespaceLabels: edge, Current: within(named("p", ""), edge), Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(core)), policy("q", clusters(everything), namespaces(edge))}}, by: within(named("q", ""), edge)},
+		{name: "the policy selected all Namespaces, another targets otherwise", in: SelectionInput{NamespaceLabels: edge, Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, clusters(everything), namespaces(core)), policy("q", clusters(everything))}}, by: named("q", "")},
 		{name: "the Cluster itself went to another policy", in: SelectionInput{ClusterLabels: edge, Current: named("p", ""), Targeting: targeted, Policies: policies{policy("p", alike, clusters(map[string]string{"tier": "core"})), policy("q", clusters(edge))}}, by: named("q", "")},
 		{name: "the Cluster took its own label off, and another policy needs none", in: SelectionInput{Current: named("p", fleetv1.LabelOnCluster), Targeting: targeted, Policies: policies{policy("q", clusters(everything))}}, by: named("q", "")},
 		{name: "another policy of more weight", in: SelectionInput{ClusterLabels: label("true"), Current: named("p", fleetv1.LabelOnCluster), Targeting: targeted, Policies: policies{policy("p", alike), policy("q", priority(1))}}, by: named("q", fleetv1.LabelOnCluster)},

@@ -132,8 +132,13 @@ func (r Record) String() string {
 
 func (r Record) empty() bool { return reflect.DeepEqual(r, Record{}) }
 
-// Put puts all of it on a Fleet Cluster that is about to be made.
+// Put puts all of it on a Fleet Cluster that is about to be made, but for the labels of a
+// ClusterClass whose group is shared with Clusters of other namespaces: one that is made for
+// others meanwhile would have it. They come with Patch, once the right one is there.
 func (t Target) Put(cluster *fleet.Cluster) {
+	if t.Class != nil && t.Class.Shared {
+		t = t.StayOut()
+	}
 	cluster.Labels = merged(cluster.Labels, t.Labels)
 	cluster.Annotations = merged(cluster.Annotations, t.Annotations)
 	cluster.Spec.TemplateValues = maps.Clone(t.Values)
@@ -186,7 +191,7 @@ func (t Target) labelsOn(live *fleet.Cluster, before Record) map[string]string {
 	for _, key := range before.Labels {
 		_, wanted := labels[key]
 		value, there := live.Labels[key]
-		if there && !wanted && (t.Full || t.Stay && slices.Contains(classKeys, key)) {
+		if there && !wanted && (t.Full && !Reserved(key) || t.Stay && slices.Contains(classKeys, key)) {
 			labels[key] = value
 		}
 	}

@@ -136,6 +136,29 @@ func TestARecordThatSomebodyWroteTakesNothingOffThatKeepsAFleetClusterOurs(t *te
 	g.Expect(Target{Labels: map[string]string{"env": "prod"}}.Patch(live)).NotTo(BeNil(), "it is written anew")
 }
 
+// Before that somebody else's group may be there, or one that is for others.
+func TestAFleetClusterGetsIntoASharedGroupOnlyOnceItIsMade(t *testing.T) {
+	g := NewWithT(t)
+	target := Target{Labels: merged(map[string]string{"env": "prod"}, Class{ClassNamespace: "classes", Name: "edge"}.Labels())}
+	for _, shared := range []bool{true, false} {
+		target.Class = &Class{Namespace: "workspace", ClassNamespace: "classes", Name: "edge", Shared: shared}
+		live := made(target)
+		g.Expect(live.Labels).To(HaveKeyWithValue("env", "prod"))
+		g.Expect(LabelledClass(live.Labels) == "").To(Equal(shared))
+		g.Expect(target.Patch(live) != nil).To(Equal(shared), "it comes next")
+	}
+	g.Expect(LabelledClass(target.Labels)).To(Equal("classes/edge"), "the target is as it was")
+}
+
+func TestOfLabelsThatAreTooLargeOnlyThoseOfTheClusterStay(t *testing.T) {
+	g := NewWithT(t)
+	before := made(Target{Labels: map[string]string{"env": "prod", fleet.ShardRefLabel: "red", fleet.ClusterDisplayNameLabel: "edge", fleetv1.ClassNameLabel: "old"}})
+	patch := Target{Labels: map[string]string{"tier": "edge"}, Full: true}.Patch(before)
+	g.Expect(patch["metadata"]).To(HaveKeyWithValue("labels", map[string]any{
+		"tier": "edge", fleet.ShardRefLabel: nil, fleet.ClusterDisplayNameLabel: nil, fleetv1.ClassNameLabel: nil,
+	}))
+}
+
 func TestValuesAreComparedByWhatTheySay(t *testing.T) {
 	for _, tc := range []struct {
 		there, value string

@@ -28,6 +28,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -113,16 +114,67 @@ func (w *Writer) EnsureClass(ctx context.Context, class targeting.Class) error {
 	return w.forClass(ctx, class, w.ensureClassObject)
 }
 
-// JoinClass does the same for a Fleet Cluster that is about to get into the group. It does
-// not go by the cache alone, which may show a group that was deleted with its last Fleet
-// Cluster just now.
-func (w *Writer) JoinClass(ctx context.Context, class targeting.Class) error {
-	return w.forClass(ctx, class, func(ctx context.Context, want client.Object) error {
-		if made, err := w.createClassObject(ctx, want.DeepCopyObject().(client.Object)); err != nil || made {
-			return err
+// JoinClass does the same for a Fleet Cluster that is about to get into the group, and then
+// calls join, which puts it there. It does not go by the cache alone, which may show a group
+// that was deleted with its last Fleet Cluster just now, and DeleteUnused deletes none
+// meanwhile. Where the group is not there to stay, or is not the right one, it returns an
+// error: the event of the group brings the next try.
+//
+// It returns a *Refusal without a call of join, unless the group is there nevertheless, with
+// fewer labels.
+func (w *Writer) JoinClass(ctx context.Context, class targeting.Class, join func() error) error {
+	w.shared.RLock()
+	defer w.shared.RUnlock()
+	err := w.forClass(ctx, class, w.joinClassObject)
+	var refusal *Refusal
+	if err != nil && (!errors.As(err, &refusal) || refusal.Reason != fleetv1.LabelsTooLargeReason) {
+		return err
+	}
+	return join()
+}
+
+func (w *Writer) joinClassObject(ctx context.Context, want client.Object) error {
+	if made, err := w.createClassObject(ctx, want.DeepCopyObject().(client.Object)); err != nil || made {
+		return err
+	}
+	live, err := w.cached(ctx, want)
+	if err == nil && live == nil {
+		// Most likely the class controller has just made it.
+		live, err = w.listed(ctx, want)
+	}
+	switch {
+	case err != nil:
+		return err
+	case live == nil, !live.GetDeletionTimestamp().IsZero():
+		return fmt.Errorf("joining %s %s: %w", kind(want), client.ObjectKeyFromObject(want), errNotSettled)
+	}
+	return w.bringInLine(ctx, live, want)
+}
+
+// errNotSettled says that an object of a class comes or goes at the moment, or another one
+// was made in its place. What comes next is seen to with its event.
+var errNotSettled = errors.New("it is about to be another one")
+
+// listed returns an object of a class as the API server has it, nil where there is none. The
+// manager may list them and not get one.
+func (w *Writer) listed(ctx context.Context, want client.Object) (client.Object, error) {
+	var list client.ObjectList = &fleet.ClusterGroupList{}
+	if _, ok := want.(*fleet.BundleNamespaceMapping); ok {
+		list = &fleet.BundleNamespaceMappingList{}
+	}
+	if err := w.Reader.List(ctx, list, client.InNamespace(want.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("listing the %ss of namespace %s: %w", kind(want), want.GetNamespace(), err)
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("reading the %ss of namespace %s: %w", kind(want), want.GetNamespace(), err)
+	}
+	for _, item := range items {
+		if live := item.(client.Object); live.GetName() == want.GetName() {
+			return live, nil
 		}
-		return w.ensureClassObject(ctx, want)
-	})
+	}
+	return nil, nil
 }
 
 func (w *Writer) forClass(ctx context.Context, class targeting.Class, ensure func(context.Context, client.Object) error) error {
@@ -231,8 +283,17 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 		_, err := w.createClassObject(ctx, want)
 		return err
 	}
+	return w.bringInLine(ctx, live, want)
+}
+
+// bringInLine writes to an object of a class that is there, if it is ours and differs.
+func (w *Writer) bringInLine(ctx context.Context, live, want client.Object) error {
 	if err := judgeClassObject(live, want); err != nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
 		return err
+	}
+	// Made since asMade looked, for other Clusters than this one would be.
+	if shared(live) != shared(want) {
+		return fmt.Errorf("writing %s %s: %w", kind(want), client.ObjectKeyFromObject(want), errNotSettled)
 	}
 	patch := classPatch(live, want)
 	if patch == nil {
@@ -322,6 +383,12 @@ func sameSelectors(live, want client.Object) bool {
 	return false
 }
 
+// shared tells whether an object of ours says that it is for Clusters of other namespaces.
+func shared(obj client.Object) bool {
+	record, _ := targeting.ReadRecord(obj.GetAnnotations())
+	return record.Shared
+}
+
 // classPatch returns a merge patch that brings an object of ours in line, nil where it is.
 func classPatch(live, want client.Object) object {
 	record, _ := targeting.ReadRecord(live.GetAnnotations())
@@ -363,8 +430,19 @@ func selectorPatch(live, want *metav1.LabelSelector) object {
 	return object{"matchLabels": labels, "matchExpressions": nil}
 }
 
-// DeleteClassObject deletes a ClusterGroup or a BundleNamespaceMapping of ours, as the
-// cache shows it, and no other of its name.
-func (w *Writer) DeleteClassObject(ctx context.Context, live client.Object) error {
-	return w.deleteLive(ctx, live)
+// DeleteUnused deletes a ClusterGroup or a BundleNamespaceMapping of ours, as the cache
+// shows it, unless used says that somebody needs it. No Fleet Cluster joins it meanwhile, and
+// one that was written to since is left: its event brings it again.
+func (w *Writer) DeleteUnused(ctx context.Context, live client.Object, used func() (bool, error)) error {
+	w.shared.Lock()
+	defer w.shared.Unlock()
+	if used, err := used(); err != nil || used {
+		return err
+	}
+	uid, version := live.GetUID(), live.GetResourceVersion()
+	err := w.deleteIf(ctx, live, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }

@@ -17,13 +17,18 @@ limitations under the License.
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -278,13 +283,173 @@ func TestAGroupThatOnlyTheCacheShowsIsMadeForOneThatJoinsIt(t *testing.T) {
 	a := newAPI(t, mapping.DeepCopy(), class.DeepCopy())
 	w := a.writer()
 	w.Cache = newAPI(t, group, mapping, class).WithWatch
-	g.Expect(w.JoinClass(t.Context(), otherClass)).To(Succeed())
-	g.Expect(a.group(t, otherClass).Spec).To(Equal(group.Spec))
+	joined := false
+	g.Expect(w.JoinClass(t.Context(), otherClass, func() error {
+		g.Expect(a.group(t, otherClass).Spec).To(Equal(group.Spec), "before it joins")
+		joined = true
+		return nil
+	})).To(Succeed())
+	g.Expect(joined).To(BeTrue())
 
 	foreign := clusterGroup(otherClass, nil)
 	foreign.Annotations, foreign.Spec.Selector = nil, &metav1.LabelSelector{}
 	a = newAPI(t, foreign, class.DeepCopy())
 	var refusal *Refusal
-	g.Expect(errors.As(a.writer().JoinClass(t.Context(), otherClass), &refusal)).To(BeTrue())
+	g.Expect(errors.As(a.writer().JoinClass(t.Context(), otherClass, neverJoins(t)), &refusal)).To(BeTrue())
 	g.Expect(a.group(t, otherClass).Spec).To(Equal(foreign.Spec))
+}
+
+func neverJoins(t *testing.T) func() error {
+	return func() error {
+		t.Error("it joined")
+		return nil
+	}
+}
+
+// What the cache does not show yet may be anybody's, and what is about to go is no group.
+func TestAGroupThatTheCacheDoesNotShowIsJudgedBeforeAClusterJoinsIt(t *testing.T) {
+	another := targeting.Class{Namespace: "team-a", ClassNamespace: "team-a", Name: "edge.classes"}
+	for name, tc := range map[string]struct {
+		class  targeting.Class
+		change func(*fleet.ClusterGroup, *fleet.BundleNamespaceMapping)
+		err    OmegaMatcher
+	}{
+		"the right ones":           {otherClass, nil, BeNil()},
+		"the group of another":     {another, nil, BeAssignableToTypeOf(&Refusal{})},
+		"a group for others":       {inWorkspace(otherClass), nil, MatchError(errNotSettled)},
+		"a group about to be gone": {otherClass, func(group *fleet.ClusterGroup, _ *fleet.BundleNamespaceMapping) { end(group) }, MatchError(errNotSettled)},
+		"a mapping about to be":    {otherClass, func(_ *fleet.ClusterGroup, mapping *fleet.BundleNamespaceMapping) { end(mapping) }, MatchError(errNotSettled)},
+		"somebody else's mapping": {otherClass, func(_ *fleet.ClusterGroup, mapping *fleet.BundleNamespaceMapping) {
+			mapping.Annotations, mapping.BundleSelector = nil, nil
+		}, BeAssignableToTypeOf(&Refusal{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			group, mapping, class := clusterGroup(tc.class, nil), bundleNamespaceMapping(otherClass), classWith("classes", nil)
+			if tc.change != nil {
+				tc.change(group, mapping)
+			}
+			a := newAPI(t, group, mapping, class.DeepCopy())
+			w, joined := a.writer(), false
+			w.Cache = newAPI(t, class).WithWatch
+			g.Expect(w.JoinClass(t.Context(), otherClass, func() error {
+				joined = true
+				return nil
+			})).To(tc.err)
+			g.Expect(joined).To(Equal(name == "the right ones"))
+		})
+	}
+
+	w := newAPI(t, classWith("classes", nil)).writer()
+	w.Client = refusing{w.Client}
+	NewWithT(t).Expect(w.JoinClass(t.Context(), otherClass, neverJoins(t))).To(MatchError(errNotSettled), "it went at once")
+}
+
+// refusing is an API server where all that is created is there already.
+type refusing struct{ client.Client }
+
+func (refusing) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	return apierrors.NewAlreadyExists(schema.GroupResource{}, obj.GetName())
+}
+
+// end lets an object be deleted, and somebody hold it.
+func end(obj client.Object) {
+	obj.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+	obj.SetFinalizers([]string{"example.org/theirs"})
+}
+
+// late is a cache that does not show a group when it is asked for the first time.
+type late struct {
+	client.Reader
+	asked bool
+}
+
+func (l *late) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if _, ok := obj.(*fleet.ClusterGroup); ok && !l.asked {
+		l.asked = true
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	return l.Reader.Get(ctx, key, obj, opts...)
+}
+
+// Labels of a class on a group that was made for Clusters of other namespaces meanwhile
+// would let who writes them choose among bundles.
+func TestAGroupThatWasMadeForOthersMeanwhileStaysAsItIs(t *testing.T) {
+	g := NewWithT(t)
+	for _, made := range []targeting.Class{otherClass, inWorkspace(otherClass)} {
+		wanted := otherClass
+		wanted.Shared = !made.Shared
+		group := clusterGroup(made, nil)
+		group.UID = "uid"
+		a := newAPI(t, group, bundleNamespaceMapping(otherClass), classWith("classes", map[string]string{"tier": "core"}))
+		w := a.writer()
+		for _, try := range []func() error{
+			func() error { return w.EnsureClass(t.Context(), wanted) },
+			func() error { return w.JoinClass(t.Context(), wanted, neverJoins(t)) },
+		} {
+			w.Cache = &late{Reader: a.WithWatch}
+			g.Expect(try()).To(MatchError(errNotSettled))
+			live := a.group(t, otherClass)
+			g.Expect(live.Labels).To(Equal(otherClass.Labels()))
+			g.Expect(live.Annotations).To(Equal(group.Annotations))
+		}
+	}
+}
+
+func TestAnUnusedGroupIsDeletedAsItWasJudgedOnly(t *testing.T) {
+	unused := func() (bool, error) { return false, nil }
+	for name, tc := range map[string]struct {
+		change func(*fleet.ClusterGroup)
+		used   func() (bool, error)
+		goes   bool
+	}{
+		"unused":             {nil, unused, true},
+		"used":               {nil, func() (bool, error) { return true, nil }, false},
+		"written to since":   {func(group *fleet.ClusterGroup) { group.Labels["theirs"] = "x" }, unused, false},
+		"made anew meantime": {func(group *fleet.ClusterGroup) { group.UID = "another" }, unused, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			group := clusterGroup(otherClass, nil)
+			group.UID = "uid"
+			a := newAPI(t, group)
+			judged := a.group(t, otherClass)
+			if tc.change != nil {
+				changed := judged.DeepCopy()
+				tc.change(changed)
+				g.Expect(a.WithWatch.Delete(t.Context(), judged.DeepCopy())).To(Succeed())
+				changed.ResourceVersion = ""
+				g.Expect(a.WithWatch.Create(t.Context(), changed)).To(Succeed())
+				g.Expect(a.WithWatch.Patch(t.Context(), changed, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"more":"x"}}}`)))).To(Succeed())
+			}
+			g.Expect(a.writer().DeleteUnused(t.Context(), judged, tc.used)).To(Succeed())
+			err := a.Get(t.Context(), client.ObjectKeyFromObject(group), &fleet.ClusterGroup{})
+			g.Expect(apierrors.IsNotFound(err)).To(Equal(tc.goes), "%v", err)
+		})
+	}
+	NewWithT(t).Expect(newAPI(t).writer().DeleteUnused(t.Context(), clusterGroup(otherClass, nil),
+		func() (bool, error) { return false, errors.New("no answer") })).To(MatchError("no answer"))
+}
+
+func TestNoGroupIsDeletedWhileAClusterJoinsIt(t *testing.T) {
+	g := NewWithT(t)
+	group := clusterGroup(otherClass, nil)
+	group.UID = "uid"
+	a := newAPI(t, group, bundleNamespaceMapping(otherClass), classWith("classes", nil))
+	w, judged := a.writer(), a.group(t, otherClass)
+	var joined atomic.Bool
+	asked, deleted := make(chan struct{}), make(chan error)
+	g.Expect(w.JoinClass(t.Context(), otherClass, func() error {
+		go func() {
+			deleted <- w.DeleteUnused(t.Context(), judged, func() (bool, error) {
+				close(asked)
+				return joined.Load(), nil
+			})
+		}()
+		g.Consistently(asked, "200ms").ShouldNot(BeClosed())
+		joined.Store(true)
+		return nil
+	})).To(Succeed())
+	g.Eventually(deleted).Should(Receive(BeNil()))
+	g.Expect(a.group(t, otherClass).UID).To(Equal(judged.UID))
 }

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,9 @@ type Writer struct {
 	Clock clock.PassiveClock
 
 	touches touches
+	// shared is held by those who put Fleet Clusters into groups, and alone by who deletes
+	// a group.
+	shared sync.RWMutex
 }
 
 // Placed is where a registration's objects are.

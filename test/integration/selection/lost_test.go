@@ -138,10 +138,11 @@ func TestANamedPolicyTakesOverARegistrationOfTheBuiltInOne(t *testing.T) {
 	before, joined := stateOf(t, w), suite.Mark(t, lab)
 	g.Expect(before.Registration.Spec.SelectedBy).To(Equal(fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}))
 
-	create(t, policy(namespace, namespace, func(spec *fleetv1.FleetRegistrationPolicySpec) {
+	named := policy(namespace, namespace, func(spec *fleetv1.FleetRegistrationPolicySpec) {
 		spec.ManagementCluster.Server = "https://elsewhere.example"
 		spec.Rollout.Paused = true
-	}))
+	})
+	create(t, named)
 	g.Eventually(func() string { return registrationOf(t, w).Spec.SelectedBy.Policy }).
 		WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Equal(namespace))
 	fence(t, namespace)
@@ -150,6 +151,7 @@ func TestANamedPolicyTakesOverARegistrationOfTheBuiltInOne(t *testing.T) {
 	want := before
 	want.Registration = before.Registration.DeepCopy()
 	want.Registration.Spec.SelectedBy.Policy = namespace
+	want.Registration.Spec.SelectedBy.NamespaceSelector = named.Spec.NamespaceSelector
 	g.Expect(stateOf(t, w)).To(BeComparableTo(want), "the rollout is paused, so an agent that is connected keeps what it has")
 }
 

@@ -109,7 +109,7 @@ func TestNothingIsWrittenForAPausedRegistrationUntilItGoesOn(t *testing.T) {
 	for i, c := range cases {
 		registration := suite.EventuallyCondition(t, lab, workloads[i], fleetv1.PausedCondition, metav1.ConditionFalse, fleetv1.NotPausedReason)
 		g.Eventually(func() fleetv1.SelectedBy { return registrationOf(t, workloads[i]).Spec.SelectedBy }).
-			WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Equal(fleetv1.SelectedBy{Policy: c.namespace}), "what changed meanwhile is seen now")
+			WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(And(HaveField("Policy", c.namespace), HaveField("Label", BeEmpty())), "what changed meanwhile is seen now")
 		g.Expect(registrationOf(t, workloads[i]).Spec.Agent).To(Equal(registration.Spec.Agent))
 		suite.EventuallyReady(t, lab, workloads[i])
 	}

@@ -26,6 +26,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -187,6 +188,18 @@ func TestWhatChangesOnAClusterIsOneWriteAndHeartbeatsAreNone(t *testing.T) {
 	})
 	g.Expect(kube.Writes(suite.ManagerEvents(t, lab, mark))).To(BeEmpty())
 
+	// What nobody can have listed is reported, and the others stay.
+	huge := strings.Repeat("x", 100<<10)
+	patch(t, w, fmt.Sprintf(`{"spec":{"topology":{"variables":[{"name":"network","value":{"mtu":{"a":%q,"b":[%q]}}}]}}}`, huge, huge))
+	reg := suite.EventuallyCondition(t, lab, w, fleetv1.TargetedCondition, metav1.ConditionFalse, fleetv1.ValuesIncompleteReason)
+	targeted := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.TargetedCondition)
+	g.Expect(targeted.Message).To(Equal("The Cluster does not have these values: mtu (spec.topology.variables['network'].mtu is an object)"))
+	eventually(t, w, func(g Gomega, c *fleet.Cluster) {
+		g.Expect(values(c)).To(Equal(map[string]string{"region": `"us"`, "kind": `"edge"`, "theirs": `{"a":1}`}))
+	})
+	patch(t, w, `{"spec":{"topology":{"variables":[{"name":"network","value":{"mtu":9000}}]}}}`)
+	suite.EventuallyCondition(t, lab, w, fleetv1.TargetedCondition, metav1.ConditionTrue, fleetv1.TargetedReason)
+
 	// A value that is gone is reported, and the others stay.
 	patch(t, w, `{"metadata":{"labels":{"region":null}}}`)
 	suite.EventuallyCondition(t, lab, w, fleetv1.TargetedCondition, metav1.ConditionFalse, fleetv1.ValuesIncompleteReason)
@@ -220,26 +233,52 @@ func TestAThousandLabelChangesEndRight(t *testing.T) {
 
 func TestPoliciesThatSwapAClusterLeaveRegistrationAndAgent(t *testing.T) {
 	g := NewWithT(t)
-	apply(t, newPolicy(t, "swap-a", `{"labels":{"include":["site"],"static":{"tier":"edge"}}}`))
-	apply(t, newPolicy(t, "swap-b", `{"labels":{"include":["env"],"static":{"level":"1"}},"paused":true}`))
+	const a = `{"labels":{"include":["site"],"static":{"tier":"edge"}}}`
+	const b = `{"labels":{"include":["env"],"static":{"level":"1"}},"paused":true}`
+	apply(t, newPolicy(t, "swap-a", a))
+	apply(t, newPolicy(t, "swap-b", b))
 	w := join(t, "swap", "edge", "swap-a", func(c *clusterv1.Cluster) { c.Labels["env"], c.Labels["site"] = "prod", "7" })
 	before, cluster, starts := registrationOf(g, t, w), fleetClusterOf(g, t, w), len(w.AgentStarts())
 	g.Expect(cluster.Labels).To(Equal(map[string]string{"site": "7", "tier": "edge", fleet.ClusterManagementLabel: "capi-fleet"}))
 
-	for _, swap := range []struct {
+	type swap struct {
 		policy string
 		labels map[string]string
 		paused bool
-	}{
+	}
+	swaps := []swap{
 		{"swap-b", map[string]string{"env": "prod", "level": "1", fleet.ClusterManagementLabel: "capi-fleet"}, true},
 		{"swap-a", map[string]string{"site": "7", "tier": "edge", fleet.ClusterManagementLabel: "capi-fleet"}, false},
-	} {
-		patch(t, w, fmt.Sprintf(`{"metadata":{"labels":{"policy":%q}}}`, swap.policy))
+	}
+	isOf := func(swap swap) {
+		t.Helper()
 		eventually(t, w, func(g Gomega, c *fleet.Cluster) {
+			g.Expect(registrationOf(g, t, w).Spec.SelectedBy.Policy).To(Equal(swap.policy))
 			g.Expect(c.Labels).To(Equal(swap.labels))
 			g.Expect(c.Spec.Paused).To(Equal(swap.paused))
 		})
 	}
+	for _, swap := range swaps {
+		patch(t, w, fmt.Sprintf(`{"metadata":{"labels":{"policy":%q}}}`, swap.policy))
+		isOf(swap)
+	}
+
+	// The policies change and not the Cluster: what they select of Clusters, and of Namespaces.
+	selecting := func(policy, settings, label, namespace string) {
+		p := newPolicy(t, policy, settings)
+		spec := p.Object["spec"].(map[string]any)
+		spec["clusterSelector"] = map[string]any{"matchLabels": map[string]any{"policy": label}}
+		spec["namespaceSelector"] = map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}}
+		apply(t, p)
+	}
+	selecting("swap-a", a, "swap-b", "swap")
+	selecting("swap-b", b, "swap-a", "swap")
+	isOf(swaps[0])
+	selecting("swap-b", b, "swap-a", "elsewhere")
+	suite.EventuallyCondition(t, lab, w, fleetv1.SelectedCondition, metav1.ConditionFalse, fleetv1.PolicyMismatchReason)
+	selecting("swap-a", a, "swap-a", "swap")
+	isOf(swaps[1])
+
 	after := registrationOf(g, t, w)
 	g.Expect(after.UID).To(Equal(before.UID))
 	g.Expect(after.Status.Agent.Revision).To(Equal(before.Status.Agent.Revision))

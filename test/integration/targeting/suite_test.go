@@ -21,6 +21,8 @@ package targeting
 import (
 	"encoding/json"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +32,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -121,6 +125,43 @@ func writesTo(t *testing.T, key types.NamespacedName, since kube.Mark) []string 
 		}
 	}
 	return writes
+}
+
+// follow watches all objects of some kinds from now on, and returns what it has seen so
+// far in the order in which it happened.
+func follow(t *testing.T, lists ...client.ObjectList) (seen func() []watch.Event) {
+	t.Helper()
+	g := NewWithT(t)
+	var mu sync.Mutex
+	var events []watch.Event
+	for _, list := range lists {
+		g.Expect(lab.Client.List(t.Context(), list)).To(Succeed())
+		from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+		watcher, err := lab.Client.Watch(t.Context(), list, from)
+		g.Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(watcher.Stop)
+		go func() {
+			for event := range watcher.ResultChan() {
+				mu.Lock()
+				events = append(events, event)
+				mu.Unlock()
+			}
+		}()
+	}
+	version := func(event watch.Event) string { return event.Object.(client.Object).GetResourceVersion() }
+	return func() []watch.Event {
+		mu.Lock()
+		defer mu.Unlock()
+		sorted := slices.Clone(events)
+		slices.SortStableFunc(sorted, func(a, b watch.Event) int {
+			order, err := resourceversion.CompareResourceVersion(version(a), version(b))
+			if err != nil {
+				t.Error(err)
+			}
+			return order
+		})
+		return sorted
+	}
 }
 
 func makeNamespace(t *testing.T, name string) {
