@@ -93,6 +93,12 @@ func (f *facts) condition(condition, reason, message string) {
 		Type: condition, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: at(time.Hour)})
 }
 
+// reached has the manager have reached the workload cluster.
+func (f *facts) reached() {
+	f.registration.Status.Conditions = append(f.registration.Status.Conditions, metav1.Condition{
+		Type: fleetv1.WorkloadReachableCondition, Status: metav1.ConditionTrue, Reason: fleetv1.WorkloadReachableReason, LastTransitionTime: at(time.Hour)})
+}
+
 func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -119,12 +125,48 @@ func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 		{"a foreign Fleet Cluster", func(f *facts) {
 			f.condition(fleetv1.FleetClusterReadyCondition, fleetv1.FleetClusterForeignReason, "It is not ours")
 		}, "Registration", "FleetClusterForeign: It is not ours. If Fleet registered it by itself"},
-		{"no address", func(f *facts) { f.cluster.Spec.ControlPlaneEndpoint.Host = "" }, "Endpoint", "clusterctl describe cluster edge-1"},
+		{"neither an address nor a kubeconfig", func(f *facts) {
+			f.cluster.Spec.ControlPlaneEndpoint.Host = ""
+			f.workload = &visit{kubeconfig: &remote.Error{Reason: fleetv1.KubeconfigMissingReason}}
+		}, "Endpoint", "clusterctl describe cluster edge-1"},
+		{"no address, and a kubeconfig", func(f *facts) { f.cluster.Spec.ControlPlaneEndpoint.Host = "" }, "", ""},
+		{"no address, and a kubeconfig that is refused", func(f *facts) {
+			f.cluster.Spec.ControlPlaneEndpoint.Host = ""
+			f.workload = &visit{kubeconfig: &remote.Error{Reason: fleetv1.KubeconfigExecReason, Message: "it names a program"}}
+		}, "Kubeconfig", "KubeconfigExec"},
+		{"no address, and a kubeconfig that may not be read", func(f *facts) {
+			f.cluster.Spec.ControlPlaneEndpoint.Host, f.workload, f.unread[unreadKubeconfig] = "", nil, true
+		}, "", ""},
 		{"no kubeconfig", func(f *facts) {
 			f.workload = &visit{kubeconfig: &remote.Error{Reason: fleetv1.KubeconfigMissingReason, Message: "it is not there"}}
 		}, "Kubeconfig", "KubeconfigMissing: it is not there. Look at the control plane provider."},
 		{"no answer", func(f *facts) {
 			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+		}, "Reachability", "ConnectionFailed"},
+		{"no answer to this machine alone", func(f *facts) {
+			f.reached()
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+		}, "", ""},
+		{"no answer to this machine alone, and a silent agent", func(f *facts) {
+			f.reached()
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+			f.fleetCluster.Status.Agent.LastSeen = at(2 * time.Hour)
+		}, "Heartbeat", "last reported 120m ago"},
+		{"no answer to this machine alone, and an agent that is not well", func(f *facts) {
+			f.reached()
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+			f.condition(fleetv1.AgentDeployedCondition, fleetv1.AgentImagePullFailedReason, "It cannot be pulled")
+		}, "Agent", "AgentImagePullFailed"},
+		{"no answer to the manager alone", func(f *facts) {
+			f.condition(fleetv1.WorkloadReachableCondition, fleetv1.CredentialsRejectedReason, "Refused")
+		}, "Reachability", "CredentialsRejected: Refused. Put valid credentials into the Secret. From here the workload cluster answers"},
+		{"no answer to either", func(f *facts) {
+			f.condition(fleetv1.WorkloadReachableCondition, fleetv1.CredentialsRejectedReason, "Refused")
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+		}, "Reachability", "CredentialsRejected"},
+		{"no answer, and a kubeconfig that may not be read", func(f *facts) {
+			f.condition(fleetv1.WorkloadReachableCondition, fleetv1.ConnectionFailedReason, "Refused")
+			f.workload, f.unread[unreadKubeconfig] = nil, true
 		}, "Reachability", "ConnectionFailed"},
 		{"an account without rights", func(f *facts) { f.denied = []string{"get Contents"} }, "RBAC", "may not get Contents"},
 		{"a foreign agent", func(f *facts) { f.workload.holder = agent.HeldByOther }, "Agent", "ForeignAgent"},
@@ -164,6 +206,16 @@ func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 			g.Expect(found.Message).To(ContainSubstring(tt.message))
 		})
 	}
+}
+
+func TestAClusterThatIsNotReachedFromHereIsUnknownAndNotWrong(t *testing.T) {
+	g := NewWithT(t)
+	f := healthy()
+	f.reached()
+	f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+	result, message := checkReachability(f)
+	g.Expect(result).To(Equal(verdictUnknown))
+	g.Expect(message).To(And(ContainSubstring("This machine does not reach the workload cluster"), ContainSubstring("The manager did")))
 }
 
 func TestWhatMayNotBeReadIsUnknownAndNotWrong(t *testing.T) {
