@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -391,7 +392,8 @@ func checkFleetVersion(f *facts) (verdict, string) {
 	if f.registration == nil {
 		return ok()
 	}
-	running, err := version.ParseGeneric(imageVersion(f.registration.Spec.Agent.Image))
+	agentImage := cmp.Or(f.registration.Status.Agent.Image, f.registration.Spec.Agent.Image)
+	running, err := version.ParseGeneric(imageVersion(agentImage))
 	if err == nil && (running.Major() != controller.Major() || running.Minor() != controller.Minor()) {
 		return wrongf("The agent is %s and Fleet's controller %s. Their versions should be the same: look at the agent's image in Fleet's configuration and in the policy, and at the policy's rollout.", running, controller)
 	}
