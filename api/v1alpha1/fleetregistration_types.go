@@ -497,6 +497,12 @@ type AgentStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Revision string `json:"revision,omitempty"`
 
+	// image is what the agent runs: that of spec.agent when the agent last checked in with
+	// it. Empty means that it has not yet.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
 	// settings is a hash of the spec.agent from which the agent's objects were last made.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -111,8 +111,12 @@ func (l *life) podWaits(t *testing.T, reason string) *corev1.Pod {
 func TestAnAgentThatWasChangedIsWatchedUntilItHasCheckedIn(t *testing.T) {
 	g := NewWithT(t)
 	l := joined(t)
+	before := l.registration(t).Status.Agent.Image
+	g.Expect(before).NotTo(BeEmpty())
 	l.take(t)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
+	wanted := l.registration(t).Spec.Agent.Image
+	g.Expect(wanted).NotTo(Equal(before))
 
 	l.deploymentSays(t, 0)
 	l.heartbeat(t) // of the old pod
@@ -130,10 +134,12 @@ func TestAnAgentThatWasChangedIsWatchedUntilItHasCheckedIn(t *testing.T) {
 	l.pass(time.Minute)
 	l.step(t)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
+	g.Expect(l.registration(t).Status.Agent.Image).To(Equal(before), "nobody knows yet what runs")
 	l.pass(time.Second)
 	l.heartbeat(t)
 	l.step(t)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionTrue, fleetv1.AgentUpToDateReason)
+	g.Expect(l.registration(t).Status.Agent.Image).To(Equal(wanted))
 	g.Expect(l.workload.Writes()).To(HaveLen(writes), "a look writes nothing")
 
 	requests = len(l.workload.Requests())

@@ -75,6 +75,9 @@ func report(s *scope) time.Time {
 	setCondition(s, fleetv1.ReadyCondition, ready(s))
 	upToDate, failed := agentUpToDate(s)
 	setCondition(s, fleetv1.AgentUpToDateCondition, upToDate)
+	if upToDate.ok {
+		s.registration.Status.Agent.Image = s.registration.Spec.Agent.Image
+	}
 	if bundles := bundlesReady(s); bundles != nil {
 		setCondition(s, fleetv1.BundlesReadyCondition, bundles)
 	}

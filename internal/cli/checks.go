@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -235,14 +236,22 @@ func checkRegistration(f *facts) (verdict, string) {
 	return ok()
 }
 
+// checkEndpoint judges what the kubeconfig makes up for: the manager goes by that where the
+// Cluster says nothing.
 func checkEndpoint(f *facts) (verdict, string) {
 	switch {
 	case f.cluster == nil:
 		return needs("the Cluster")
-	case f.cluster.Spec.ControlPlaneEndpoint.Host == "":
-		return wrongf("The Cluster has no spec.controlPlaneEndpoint yet. Look at its infrastructure: clusterctl describe cluster %s --namespace %s", f.key.Name, f.key.Namespace)
+	case f.cluster.Spec.ControlPlaneEndpoint.Host != "", f.reachedByManager():
+		return ok()
+	case f.unread[unreadKubeconfig]:
+		return mayNotRead(unreadKubeconfig)
+	case f.workload == nil:
+		return needs("a registration")
+	case f.workload.kubeconfig == nil || f.workload.kubeconfig.Reason != fleetv1.KubeconfigMissingReason:
+		return ok()
 	}
-	return ok()
+	return wrongf("The Cluster has neither a spec.controlPlaneEndpoint nor a kubeconfig yet. Look at its infrastructure: clusterctl describe cluster %s --namespace %s", f.key.Name, f.key.Namespace)
 }
 
 func checkKubeconfig(f *facts) (verdict, string) {
@@ -260,21 +269,38 @@ func checkKubeconfig(f *facts) (verdict, string) {
 // wrongAbout says why a workload cluster cannot be used, in the words of package remote.
 func wrongAbout(err *remote.Error) (verdict, string) { return wrongFor(err.Reason, err.Message) }
 
+// checkReachability goes by what the manager found, since that is what counts, and says what
+// is otherwise from here.
 func checkReachability(f *facts) (verdict, string) {
-	switch {
-	case f.workload == nil || f.workload.kubeconfig != nil:
-		return needs("a kubeconfig")
-	case f.workload.reach == nil:
-		if f.workload.insecureTLS {
-			return verdictOK, "The kubeconfig turns off the check of the server's certificate."
+	if f.registration == nil {
+		return needs("a registration")
+	}
+	found := meta.FindStatusCondition(f.registration.Status.Conditions, fleetv1.WorkloadReachableCondition)
+	if found != nil && found.Status == metav1.ConditionFalse {
+		result, message := wrongFor(found.Reason, found.Message)
+		if v := f.workload; v != nil && v.kubeconfig == nil && v.reach == nil {
+			message += " From here the workload cluster answers: the manager may not have looked again yet, or something lies between it and the cluster."
 		}
+		return result, message
+	}
+	switch v := f.workload; {
+	case v == nil && f.unread[unreadKubeconfig]:
+		return mayNotRead(unreadKubeconfig)
+	case v == nil || v.kubeconfig != nil:
+		return needs("a kubeconfig")
+	case v.reach == nil && v.insecureTLS:
+		return verdictOK, "The kubeconfig turns off the check of the server's certificate."
+	case v.reach == nil:
 		return ok()
+	case f.reachedByManager():
+		return verdictUnknown, fmt.Sprintf("This machine does not reach the workload cluster (%s). The manager did when it last tried.", oneLine(v.reach.Error()))
 	}
-	result, message := wrongAbout(f.workload.reach)
-	if meta.IsStatusConditionTrue(f.registration.Status.Conditions, fleetv1.WorkloadReachableCondition) {
-		message += " That is from here: the manager reached it when it last tried."
-	}
-	return result, message
+	return wrongAbout(f.workload.reach)
+}
+
+// reachedByManager tells whether the manager reached the workload cluster when it last tried.
+func (f *facts) reachedByManager() bool {
+	return f.registration != nil && meta.IsStatusConditionTrue(f.registration.Status.Conditions, fleetv1.WorkloadReachableCondition)
 }
 
 func checkRights(f *facts) (verdict, string) {
@@ -366,7 +392,8 @@ func checkFleetVersion(f *facts) (verdict, string) {
 	if f.registration == nil {
 		return ok()
 	}
-	running, err := version.ParseGeneric(imageVersion(f.registration.Spec.Agent.Image))
+	agentImage := cmp.Or(f.registration.Status.Agent.Image, f.registration.Spec.Agent.Image)
+	running, err := version.ParseGeneric(imageVersion(agentImage))
 	if err == nil && (running.Major() != controller.Major() || running.Minor() != controller.Minor()) {
 		return wrongf("The agent is %s and Fleet's controller %s. Their versions should be the same: look at the agent's image in Fleet's configuration and in the policy, and at the policy's rollout.", running, controller)
 	}

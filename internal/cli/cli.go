@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -88,7 +89,7 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 type app struct {
 	genericiooptions.IOStreams
 	config *genericclioptions.ConfigFlags
-	clock  clock.WithTicker
+	clock  clock.Clock
 }
 
 // Run runs the command line, without the name of the program, and returns the exit code.
@@ -140,8 +141,8 @@ func newCommand(a *app) *cobra.Command {
 		Short: "See and mend how Cluster API clusters are registered in Rancher Fleet",
 		Long: `See and mend how Cluster API clusters are registered in Rancher Fleet.
 
-clusterctl runs this program as "clusterctl fleet" where it finds it in the PATH. The
-kubeconfig is that of the management cluster.
+clusterctl runs this program, clusterctl-fleet, as "clusterctl fleet" where it finds it in
+the PATH. The kubeconfig is that of the management cluster.
 
 Exit codes: 0 all is well, 1 it could not be done, 2 the command line is wrong, 3 it was
 done, and something is wrong with a cluster or is still to be done.`,
@@ -164,7 +165,25 @@ done, and something is wrong with a cluster or is still to be done.`,
 	hideRareFlags(root.PersistentFlags())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	refuseWrongShells(root)
 	return root
+}
+
+// refuseWrongShells has "completion" refuse what cobra lets pass.
+func refuseWrongShells(root *cobra.Command) {
+	completion, _, err := root.Find([]string{"completion"})
+	utilruntime.Must(err)
+	const shells = "bash, zsh, fish or powershell"
+	completion.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("there is no completion for %q, only for %s", args[0], shells)
+		}
+		return nil
+	}
+	completion.RunE = func(*cobra.Command, []string) error { return usagef("name a shell: %s", shells) }
+	for _, shell := range completion.Commands() {
+		shell.Args = exactly()
+	}
 }
 
 // newHelpCommand returns a "help" that refuses what there is no help for.
@@ -189,23 +208,53 @@ func unknownCommand(args []string) error {
 	return nil
 }
 
+// usedFlags are the flags of kubectl that most people use.
+var usedFlags = map[string]string{
+	"kubeconfig": "kubeconfig file of the management cluster (default: $KUBECONFIG, else ~/.kube/config)",
+	"context":    "context of the kubeconfig (default: the current one)",
+	"namespace":  "namespace of the Clusters (default: that of the context, else \"default\")",
+}
+
 // hideRareFlags leaves in the help of every command what most people use.
 func hideRareFlags(flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) {
-		switch f.Name {
-		case "kubeconfig", "context", "namespace":
-		default:
-			f.Hidden = true
+		usage, used := usedFlags[f.Name]
+		f.Hidden = !used
+		if used {
+			f.Usage = usage
 		}
 	})
 }
 
+// namespaceFlag is a flag that names a namespace.
+type namespaceFlag string
+
+// String implements pflag.Value.
+func (n *namespaceFlag) String() string { return string(*n) }
+
+// Type implements pflag.Value.
+func (n *namespaceFlag) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (n *namespaceFlag) Set(value string) error {
+	if len(validation.IsDNS1123Label(value)) > 0 {
+		return errors.New("is not the name of a namespace")
+	}
+	*n = namespaceFlag(value)
+	return nil
+}
+
 func addManagerNamespace(command *cobra.Command, into *string) {
-	command.Flags().StringVar(into, "manager-namespace", defaultManagerNamespace, "namespace of capi-fleet's manager, and of the agents' accounts")
+	addNamespace(command, into, "manager-namespace", defaultManagerNamespace, "namespace of capi-fleet's manager, and of the agents' accounts")
 }
 
 func addFleetNamespace(command *cobra.Command, into *string) {
-	command.Flags().StringVar(into, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
+	addNamespace(command, into, "fleet-namespace", fleet.DefaultAgentNamespace, "namespace of Fleet's controller")
+}
+
+func addNamespace(command *cobra.Command, into *string, name, preset, usage string) {
+	*into = preset
+	command.Flags().Var((*namespaceFlag)(into), name, usage)
 }
 
 // exactly demands one argument for each name.

@@ -25,6 +25,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -69,7 +70,7 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		expectOneLineOfHelp(t, append(path, "--no-such-flag")...)
 	}
 	lines := []string{
-		"", "nonsense", "help nonsense",
+		"", "nonsense", "help nonsense", "completion", "completion nonsense", "completion bash zsh",
 		"status --output xml", "status a --selector b=c", "status a --all-namespaces", "status --selector !!", "status --watch --output json",
 		"describe", "describe a b", "describe a --output wide", "describe a --denied-ranges nowhere",
 		"diagnose", "diagnose a b", "diagnose a --output wide", "diagnose a --denied-ranges nowhere",
@@ -91,10 +92,81 @@ func TestWrongUsageOfEveryCommandIsOneLineThatSaysWhatToDo(t *testing.T) {
 		expectOneLineOfHelp(t, strings.Fields(line)...)
 	}
 	for _, path := range commands {
-		if len(path) == 1 && path[0] != "completion" {
+		if len(path) == 1 {
 			NewWithT(t).Expect(lines).To(ContainElement(HavePrefix(path[0])), "wrong usage of %s is not tried", path[0])
 		}
 	}
+}
+
+// wrongValues are values that flags refuse, by their names. Those that take any text are
+// empty.
+var wrongValues = map[string]string{
+	"agent-ca-file":     "not-without-a-server",
+	"agent-image":       "",
+	"agent-server":      "http://plain",
+	"denied-ranges":     "nowhere",
+	"fleet-namespace":   "A_B",
+	"for":               "nothing",
+	"manager-namespace": "A_B",
+	"mode":              "nothing",
+	"output":            "xml",
+	"registration-id":   "short",
+	"selector":          "!!",
+	"silent-for":        "soon",
+	"token-file":        "not-for-management",
+	"wait":              "soon",
+}
+
+// rightArguments are such as the commands take, where they need any.
+var rightArguments = map[string]string{
+	"describe": "a", "diagnose": "a", "rotate": "a", "handback": "a --mode token", "render": "a --for management",
+}
+
+// visitFlags visits the flags of every command, but for those of kubectl and cobra.
+func visitFlags(t *testing.T, visit func(path []string, f *pflag.Flag)) {
+	t.Helper()
+	root := NewCommand(genericiooptions.NewTestIOStreamsDiscard())
+	for _, path := range everyCommand(t) {
+		command, _, err := root.Find(path)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		if len(path) == 0 || path[0] == "completion" {
+			continue
+		}
+		command.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { visit(path, f) })
+	}
+}
+
+func TestAWrongValueOfEveryFlagIsOneLineThatNamesIt(t *testing.T) {
+	tried := map[string]bool{}
+	visitFlags(t, func(path []string, f *pflag.Flag) {
+		g := NewWithT(t)
+		wrong, known := wrongValues[f.Name]
+		if f.Value.Type() == "bool" {
+			wrong, known = "maybe", true
+		}
+		g.Expect(known).To(BeTrue(), "no wrong value of --%s is tried", f.Name)
+		if wrong == "" {
+			return
+		}
+		tried[f.Name] = true
+		args := append(append([]string{}, path...), strings.Fields(rightArguments[path[0]])...)
+		args = append(args, "--"+f.Name+"="+wrong)
+		expectOneLineOfHelp(t, args...)
+		_, _, errOut := run(t, args...)
+		g.Expect(errOut).To(ContainSubstring("--"+f.Name), "%q", args)
+	})
+	NewWithT(t).Expect(len(tried)).To(BeNumerically(">", 15))
+}
+
+func TestEveryFlagSaysWhatHoldsWithoutIt(t *testing.T) {
+	g := NewWithT(t)
+	says := func(f *pflag.Flag) {
+		if f.Value.Type() != "bool" && f.DefValue == "" && !f.Hidden {
+			g.Expect(f.Usage).To(Or(ContainSubstring("(default: "), ContainSubstring("(required")), "--%s", f.Name)
+		}
+	}
+	visitFlags(t, func(_ []string, f *pflag.Flag) { says(f) })
+	NewCommand(genericiooptions.NewTestIOStreamsDiscard()).PersistentFlags().VisitAll(says)
 }
 
 func TestWithoutAKubeconfigTheErrorIsOneLineThatSaysWhatToDo(t *testing.T) {

@@ -67,7 +67,7 @@ do about each. The workload cluster is reached from here. Nothing is changed.`,
 
 func (a *app) describe(f *facts, where lookup, output *outputFlag) error {
 	if f.cluster == nil && f.registration == nil {
-		return fmt.Errorf("there is no Cluster %s", f.key)
+		return noClusterError(f.key)
 	}
 	d := describe(f, where.managerNamespace)
 	if output.structured() {

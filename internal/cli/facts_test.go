@@ -61,6 +61,7 @@ func healthy() *facts {
 			},
 			Status: fleetv1.FleetRegistrationStatus{
 				Namespace:  "cluster-team-a-edge-1",
+				Agent:      fleetv1.AgentStatus{Image: "rancher/fleet-agent:v0.14.2"},
 				Credential: fleetv1.CredentialStatus{ExpirationTime: at(-24 * time.Hour)},
 				Conditions: []metav1.Condition{{Type: fleetv1.ReadyCondition, Status: metav1.ConditionTrue, Reason: fleetv1.ReadyReason, LastTransitionTime: at(time.Hour)}},
 			},
@@ -93,6 +94,12 @@ func (f *facts) condition(condition, reason, message string) {
 		Type: condition, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: at(time.Hour)})
 }
 
+// reached has the manager have reached the workload cluster.
+func (f *facts) reached() {
+	f.registration.Status.Conditions = append(f.registration.Status.Conditions, metav1.Condition{
+		Type: fleetv1.WorkloadReachableCondition, Status: metav1.ConditionTrue, Reason: fleetv1.WorkloadReachableReason, LastTransitionTime: at(time.Hour)})
+}
+
 func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -119,12 +126,48 @@ func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 		{"a foreign Fleet Cluster", func(f *facts) {
 			f.condition(fleetv1.FleetClusterReadyCondition, fleetv1.FleetClusterForeignReason, "It is not ours")
 		}, "Registration", "FleetClusterForeign: It is not ours. If Fleet registered it by itself"},
-		{"no address", func(f *facts) { f.cluster.Spec.ControlPlaneEndpoint.Host = "" }, "Endpoint", "clusterctl describe cluster edge-1"},
+		{"neither an address nor a kubeconfig", func(f *facts) {
+			f.cluster.Spec.ControlPlaneEndpoint.Host = ""
+			f.workload = &visit{kubeconfig: &remote.Error{Reason: fleetv1.KubeconfigMissingReason}}
+		}, "Endpoint", "clusterctl describe cluster edge-1"},
+		{"no address, and a kubeconfig", func(f *facts) { f.cluster.Spec.ControlPlaneEndpoint.Host = "" }, "", ""},
+		{"no address, and a kubeconfig that is refused", func(f *facts) {
+			f.cluster.Spec.ControlPlaneEndpoint.Host = ""
+			f.workload = &visit{kubeconfig: &remote.Error{Reason: fleetv1.KubeconfigExecReason, Message: "it names a program"}}
+		}, "Kubeconfig", "KubeconfigExec"},
+		{"no address, and a kubeconfig that may not be read", func(f *facts) {
+			f.cluster.Spec.ControlPlaneEndpoint.Host, f.workload, f.unread[unreadKubeconfig] = "", nil, true
+		}, "", ""},
 		{"no kubeconfig", func(f *facts) {
 			f.workload = &visit{kubeconfig: &remote.Error{Reason: fleetv1.KubeconfigMissingReason, Message: "it is not there"}}
 		}, "Kubeconfig", "KubeconfigMissing: it is not there. Look at the control plane provider."},
 		{"no answer", func(f *facts) {
 			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+		}, "Reachability", "ConnectionFailed"},
+		{"no answer to this machine alone", func(f *facts) {
+			f.reached()
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+		}, "", ""},
+		{"no answer to this machine alone, and a silent agent", func(f *facts) {
+			f.reached()
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+			f.fleetCluster.Status.Agent.LastSeen = at(2 * time.Hour)
+		}, "Heartbeat", "last reported 120m ago"},
+		{"no answer to this machine alone, and an agent that is not well", func(f *facts) {
+			f.reached()
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+			f.condition(fleetv1.AgentDeployedCondition, fleetv1.AgentImagePullFailedReason, "It cannot be pulled")
+		}, "Agent", "AgentImagePullFailed"},
+		{"no answer to the manager alone", func(f *facts) {
+			f.condition(fleetv1.WorkloadReachableCondition, fleetv1.CredentialsRejectedReason, "Refused")
+		}, "Reachability", "CredentialsRejected: Refused. Put valid credentials into the Secret. From here the workload cluster answers"},
+		{"no answer to either", func(f *facts) {
+			f.condition(fleetv1.WorkloadReachableCondition, fleetv1.CredentialsRejectedReason, "Refused")
+			f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+		}, "Reachability", "CredentialsRejected"},
+		{"no answer, and a kubeconfig that may not be read", func(f *facts) {
+			f.condition(fleetv1.WorkloadReachableCondition, fleetv1.ConnectionFailedReason, "Refused")
+			f.workload, f.unread[unreadKubeconfig] = nil, true
 		}, "Reachability", "ConnectionFailed"},
 		{"an account without rights", func(f *facts) { f.denied = []string{"get Contents"} }, "RBAC", "may not get Contents"},
 		{"a foreign agent", func(f *facts) { f.workload.holder = agent.HeldByOther }, "Agent", "ForeignAgent"},
@@ -145,6 +188,9 @@ func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 		{"an agent that never reported", func(f *facts) { f.fleetCluster.Status.Agent.LastSeen = metav1.Time{} }, "Heartbeat", "never reported"},
 		{"a silent agent", func(f *facts) { f.fleetCluster.Status.Agent.LastSeen = at(2 * time.Hour) }, "Heartbeat", "last reported 120m ago"},
 		{"an old Fleet", func(f *facts) { f.fleetController = withImage("rancher/fleet:v0.12.4") }, "Fleet version", "must be 0.13.0 or newer"},
+		{"an agent of another version whose update has not arrived", func(f *facts) {
+			f.registration.Status.Agent.Image, f.fleetController = "rancher/fleet-agent:v0.13.9", withImage("rancher/fleet:v0.14.1")
+		}, "Fleet version", "0.13.9"},
 		{"an agent of another version", func(f *facts) { f.fleetController = withImage("rancher/fleet:v0.15.1") }, "Fleet version", "0.14.2"},
 		{"two things", func(f *facts) { f.denied, f.cluster.Spec.Paused = []string{"get Contents"}, ptr.To(true) }, "Pause", "paused"},
 	} {
@@ -164,6 +210,16 @@ func TestDiagnoseSaysTheFirstThingThatIsWrong(t *testing.T) {
 			g.Expect(found.Message).To(ContainSubstring(tt.message))
 		})
 	}
+}
+
+func TestAClusterThatIsNotReachedFromHereIsUnknownAndNotWrong(t *testing.T) {
+	g := NewWithT(t)
+	f := healthy()
+	f.reached()
+	f.workload = &visit{reach: &remote.Error{Reason: fleetv1.ConnectionFailedReason, Message: "refused"}}
+	result, message := checkReachability(f)
+	g.Expect(result).To(Equal(verdictUnknown))
+	g.Expect(message).To(And(ContainSubstring("This machine does not reach the workload cluster"), ContainSubstring("The manager did")))
 }
 
 func TestWhatMayNotBeReadIsUnknownAndNotWrong(t *testing.T) {
@@ -238,6 +294,9 @@ func TestStatusHasALineForEachCluster(t *testing.T) {
 	g.Expect(rows[0].Reason).To(Equal(notRegistered))
 	g.Expect(rows[1].Joined).To(Equal("True"))
 	g.Expect(rows[1].AgentVersion).To(Equal("v0.14.2"))
+	g.Expect(rows[1].WantedAgentVersion).To(Equal("v0.14.2"))
+	g.Expect(agentCell(&rows[1])).To(Equal("v0.14.2"))
+	g.Expect(reasonCell(&rows[1])).To(Equal("Ready"))
 	g.Expect(rows[1].LastSeen.Time).To(BeTemporally("==", now.Add(-3*time.Minute)))
 	g.Expect(*rows[1].Bundles).To(Equal(bundleCount{Total: 2, Ready: 1}))
 
@@ -245,6 +304,34 @@ func TestStatusHasALineForEachCluster(t *testing.T) {
 	g.Expect(judgeRows(rows, true)).To(MatchError(errFinding))
 	rows[1].Joined = "False"
 	g.Expect(errors.Is(judgeRows(rows, false), errFinding)).To(BeTrue())
+}
+
+func TestStatusShowsWhatRunsAndWhatIsToRun(t *testing.T) {
+	for _, tt := range []struct{ runs, wanted, cell string }{
+		{"rancher/fleet-agent:v0.14.2", "rancher/fleet-agent:v0.14.2", "v0.14.2"},
+		{"rancher/fleet-agent:v0.14.1", "rancher/fleet-agent:v0.14.2", "v0.14.1 (to be v0.14.2)"},
+		{"rancher/fleet-agent:v0.14.2", "mirror.example.org/fleet-agent:v0.14.2", "v0.14.2 (to be mirror.example.org/fleet-agent:v0.14.2)"},
+		{"", "rancher/fleet-agent:v0.14.2", "- (to be v0.14.2)"},
+	} {
+		g := NewWithT(t)
+		f := healthy()
+		f.registration.Status.Agent.Image, f.registration.Spec.Agent.Image = tt.runs, tt.wanted
+		row := rowOf(&registered{cluster: *f.cluster, registration: f.registration})
+		g.Expect(agentCell(&row)).To(Equal(tt.cell))
+		g.Expect(row.AgentImage).To(Equal(tt.runs))
+		g.Expect(row.WantedAgentImage).To(Equal(tt.wanted))
+		g.Expect(row.WantedAgentVersion).To(Equal("v0.14.2"))
+	}
+}
+
+func TestStatusSaysThatARegistrationIsPaused(t *testing.T) {
+	g := NewWithT(t)
+	f := healthy()
+	f.registration.Status.Conditions = append(f.registration.Status.Conditions, metav1.Condition{Type: fleetv1.PausedCondition, Status: metav1.ConditionTrue})
+	row := rowOf(&registered{cluster: *f.cluster, registration: f.registration})
+	g.Expect(row.Paused).To(BeTrue())
+	g.Expect(row.Reason).To(Equal("Ready"))
+	g.Expect(reasonCell(&row)).To(Equal("Ready (paused)"))
 }
 
 func TestOnlyLinesInWhichSomethingChangedArePrintedAgain(t *testing.T) {

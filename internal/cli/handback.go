@@ -88,7 +88,7 @@ off, run it again.`,
 	}
 	o.add(command)
 	flags := command.Flags()
-	flags.StringVar(&o.mode, "mode", "", "how agents go on: token or fleet")
+	flags.StringVar(&o.mode, "mode", "", "how agents go on: token or fleet (required)")
 	flags.BoolVar(&o.all, "all", false, "hand back all registered clusters of the namespace")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "with --all: of all namespaces")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "look at everything, and change nothing")

@@ -116,8 +116,8 @@ It leaves those whose agent still reports, and says why; the exit code is 3 then
 	flags.BoolVar(&o.remove, "delete", false, "remove those that are named, or all with --all")
 	flags.BoolVar(&o.all, "all", false, "with --delete: remove all that would be listed")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "with --delete: say what would be done, and do nothing")
-	flags.DurationVar(&o.silentFor, "silent-for", silentTime, "with --delete: leave those whose agent reported within this time; 0 takes them too")
-	flags.DurationVar(&o.wait, "wait", watchTime, "with --delete: time between the end of the account and that of the Fleet Cluster; an agent that has a watch open then uninstalls everything")
+	flags.DurationVar(&o.silentFor, "silent-for", silentTime, "with --delete: leave those whose agent reported within this time, such as 30m; 0 takes them too")
+	flags.DurationVar(&o.wait, "wait", watchTime, "with --delete: time from the end of the account to that of the Fleet Cluster, such as 15m; where it is shorter, an agent whose watch is still open uninstalls everything")
 	return command
 }
 

@@ -38,7 +38,7 @@ func Reference() string {
 		}
 		writeCommand(&page, command)
 	}
-	fmt.Fprintf(&page, "## completion\n\n`%s completion bash` (or `zsh`, `fish`, `powershell`) prints a script for the shell.\n", programName)
+	fmt.Fprintf(&page, "## completion\n\n`%s completion bash` (or `zsh`, `fish`, `powershell`) prints a script for the shell. It completes `clusterctl-fleet`, the program itself: clusterctl does not ask plugins.\n", programName)
 	return page.String()
 }
 

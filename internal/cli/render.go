@@ -106,15 +106,15 @@ bundles that the Fleet Cluster does not have: an agent that starts uninstalls th
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.target, "for", "", "cluster to which the objects go: management or workload")
+	flags.StringVar(&o.target, "for", "", "cluster to which the objects go: management or workload (required)")
 	addManagerNamespace(command, &o.managerNamespace)
 	addFleetNamespace(command, &o.fleetNamespace)
-	flags.StringVar(&o.registrationID, "registration-id", "", "ID that marks the objects, the same for both clusters; --for management makes one up")
-	flags.StringVar(&o.server, "agent-server", "", "https URL at which the agent finds the management cluster")
-	flags.StringVar(&o.caFile, "agent-ca-file", "", "file with the certificates that sign that server's, PEM; it goes with --agent-server")
-	flags.StringVar(&o.image, "agent-image", "", "image of the agent")
-	flags.StringVar(&o.tokenFile, "token-file", "", "file with the token of the agent's account; - reads standard input")
-	flags.BoolVar(&o.offline, "offline", false, "ask no cluster")
+	flags.StringVar(&o.registrationID, "registration-id", "", "ID that marks the objects, the same for both clusters (default: that of the registration or the Fleet Cluster; without one --for management makes it up)")
+	flags.StringVar(&o.server, "agent-server", "", "https URL at which the agent finds the management cluster (default: that of the registration, else as in Fleet's configuration)")
+	flags.StringVar(&o.caFile, "agent-ca-file", "", "file with the CA certificates of --agent-server, PEM (default: the agent trusts what its system trusts)")
+	flags.StringVar(&o.image, "agent-image", "", "image of the agent (default: that of the registration, else as in Fleet's configuration)")
+	flags.StringVar(&o.tokenFile, "token-file", "", "file with the token of the agent's account, - for standard input (required with --for workload)")
+	flags.BoolVar(&o.offline, "offline", false, "read nothing from the management cluster; flags say what else is needed")
 	_ = command.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{forManagement, forWorkload}, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
@@ -126,10 +126,8 @@ func (o *renderOptions) complete(name string) error {
 		return usagef("--for must be management or workload")
 	case len(validation.IsDNS1123Subdomain(name)) > 0:
 		return usagef("%q is not the name of a Cluster", name)
-	case len(validation.IsDNS1123Label(o.managerNamespace)) > 0:
-		return usagef("--manager-namespace: %q is not the name of a namespace", o.managerNamespace)
 	case o.registrationID != "" && !upstream.ValidID(o.registrationID):
-		return usagef("--registration-id must be 52 letters and digits, as --for management prints it")
+		return usagef("--registration-id must be 52 characters, each a letter or a digit, as --for management prints it")
 	case o.caFile != "" && o.server == "":
 		return usagef("--agent-ca-file goes with --agent-server")
 	case workload && o.tokenFile == "":

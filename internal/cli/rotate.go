@@ -31,7 +31,7 @@ func newRotateCommand(a *app) *cobra.Command {
 		Use:   "rotate CLUSTER",
 		Short: "Renew the credential of a cluster's agent",
 		Long: `Ask the manager to renew the credential of a cluster's agent. The agent is not restarted.
-The credential before stays valid until it ends. The manager heeds this once a minute at most.`,
+The earlier credential stays valid until it ends. The manager does this once a minute at most.`,
 		Example:           `  clusterctl fleet rotate edge-1 --namespace team-a`,
 		Args:              exactly("CLUSTER"),
 		ValidArgsFunction: a.completeClusters,

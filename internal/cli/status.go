@@ -18,21 +18,28 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
 
-// watchInterval is the time between two looks of --watch.
-const watchInterval = 2 * time.Second
+const (
+	// watchInterval is the time between two looks of --watch.
+	watchInterval = 2 * time.Second
+	// watchRetryCap is the longest time until it looks again after an error.
+	watchRetryCap = 30 * time.Second
+)
 
 // notRegistered is the reason of a Cluster without a registration.
 const notRegistered = "NotRegistered"
@@ -46,8 +53,14 @@ type statusRow struct {
 	Joined  string `json:"joined,omitempty"`
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
-	// AgentVersion is that of the image that the agent is to have.
-	AgentVersion     string       `json:"agentVersion,omitempty"`
+	// AgentImage is what the agent runs: the image with which it last checked in.
+	AgentImage   string `json:"agentImage,omitempty"`
+	AgentVersion string `json:"agentVersion,omitempty"`
+	// WantedAgentImage is what it is to run.
+	WantedAgentImage   string `json:"wantedAgentImage,omitempty"`
+	WantedAgentVersion string `json:"wantedAgentVersion,omitempty"`
+
+	Paused           bool         `json:"paused,omitempty"`
 	LastSeen         *metav1.Time `json:"lastSeen,omitempty"`
 	CredentialExpiry *metav1.Time `json:"credentialExpiry,omitempty"`
 	// Bundles is missing where they are not known.
@@ -73,11 +86,16 @@ func newStatusCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status [CLUSTER...]",
 		Short: "Show for each Cluster whether it joined Fleet, or why not",
-		Long: `Show for each Cluster whether it joined Fleet, or why not, with the version of its agent,
-its last heartbeat, the end of its credential, and its bundles (ready/all).
+		Long: `Show for each Cluster whether it joined Fleet, or why not, with the version that its agent
+runs and the one that it is to run where that differs, its last heartbeat, the end of its
+credential, and its bundles (ready/all).
 
 The exit code is 3 where a Cluster that is to join has not joined, or where a named one is
-not registered.`,
+not registered.
+
+--watch goes on until it is interrupted. It says once when the management cluster does not
+answer, and tries again after 2 seconds at first and 30 at most. It ends where trying again
+does not help, for lack of rights for example.`,
 		Example: `  clusterctl fleet status
   clusterctl fleet status --all-namespaces --output wide
   clusterctl fleet status edge-1 --namespace team-a --watch`,
@@ -91,7 +109,7 @@ not registered.`,
 	}
 	o.output.add(command, formatTable, formatWide, formatJSON, formatYAML)
 	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show the Clusters of all namespaces")
-	command.Flags().StringVarP(&o.selector, "selector", "l", "", "show only Clusters whose labels match, such as env=prod")
+	command.Flags().StringVarP(&o.selector, "selector", "l", "", "show only Clusters whose labels match, such as env=prod (default: all)")
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on, and print the line of a Cluster again when something in it changes, heartbeats aside")
 	return command
 }
@@ -113,12 +131,17 @@ func (o *statusOptions) complete(args []string) error {
 }
 
 func (o *statusOptions) run(ctx context.Context) error {
-	rows, err := o.rows(ctx)
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	look := func(ctx context.Context) ([]statusRow, error) { return o.rows(ctx, c) }
+	rows, err := look(ctx)
 	if err != nil {
 		return err
 	}
 	if o.watch {
-		return o.follow(ctx, rows)
+		return o.follow(ctx, rows, look)
 	}
 	if err := o.print(rows); err != nil {
 		return err
@@ -136,13 +159,10 @@ func judgeRows(rows []statusRow, named bool) error {
 	return nil
 }
 
-func (o *statusOptions) rows(ctx context.Context) ([]statusRow, error) {
-	c, err := o.client()
-	if err != nil {
-		return nil, err
-	}
+func (o *statusOptions) rows(ctx context.Context, c client.Client) ([]statusRow, error) {
 	namespace := ""
 	if !o.allNamespaces {
+		var err error
 		if namespace, err = o.namespace(); err != nil {
 			return nil, err
 		}
@@ -159,11 +179,16 @@ func (o *statusOptions) rows(ctx context.Context) ([]statusRow, error) {
 	}
 	for _, name := range o.names {
 		if !slices.ContainsFunc(rows, func(r statusRow) bool { return r.Name == name }) {
-			return nil, fmt.Errorf("there is no Cluster %s/%s", namespace, name)
+			return nil, noClusterError{Namespace: namespace, Name: name}
 		}
 	}
 	return rows, nil
 }
+
+// noClusterError says that a Cluster is not there.
+type noClusterError client.ObjectKey
+
+func (e noClusterError) Error() string { return "there is no Cluster " + client.ObjectKey(e).String() }
 
 // rowOf returns the line of a Cluster.
 func rowOf(r *registered) statusRow {
@@ -177,7 +202,9 @@ func rowOf(r *registered) statusRow {
 	if ready := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.ReadyCondition); ready != nil {
 		row.Joined, row.Reason, row.Message = string(ready.Status), ready.Reason, ready.Message
 	}
-	row.AgentVersion = imageVersion(reg.Spec.Agent.Image)
+	row.Paused = meta.IsStatusConditionTrue(reg.Status.Conditions, fleetv1.PausedCondition)
+	row.AgentImage, row.AgentVersion = reg.Status.Agent.Image, imageVersion(reg.Status.Agent.Image)
+	row.WantedAgentImage, row.WantedAgentVersion = reg.Spec.Agent.Image, imageVersion(reg.Spec.Agent.Image)
 	row.CredentialExpiry = timeOrNil(reg.Status.Credential.ExpirationTime)
 	row.Policy = reg.Spec.SelectedBy.Policy
 	row.FleetCluster = reg.Spec.FleetCluster.Namespace + "/" + reg.Spec.FleetCluster.Name
@@ -228,7 +255,7 @@ func (o *statusOptions) cells(rows []statusRow) [][]string {
 	lines := make([][]string, 0, len(rows))
 	for i := range rows {
 		r := &rows[i]
-		line := []string{r.Name, painter.status(r.Joined), r.Reason, orNothing(r.AgentVersion),
+		line := []string{r.Name, painter.status(r.Joined), reasonCell(r), agentCell(r),
 			ago(now, r.LastSeen), until(now, r.CredentialExpiry), bundlesCell(r.Bundles)}
 		if o.allNamespaces {
 			line = append([]string{r.Namespace}, line...)
@@ -241,6 +268,25 @@ func (o *statusOptions) cells(rows []statusRow) [][]string {
 	return lines
 }
 
+func reasonCell(r *statusRow) string {
+	if r.Paused {
+		return r.Reason + " (paused)"
+	}
+	return r.Reason
+}
+
+// agentCell shows what runs, and what is to run where that is something else.
+func agentCell(r *statusRow) string {
+	switch {
+	case r.AgentImage == r.WantedAgentImage:
+		return orNothing(r.AgentVersion)
+	case r.AgentVersion == r.WantedAgentVersion:
+		// The same from somewhere else.
+		return fmt.Sprintf("%s (to be %s)", orNothing(r.AgentVersion), r.WantedAgentImage)
+	}
+	return fmt.Sprintf("%s (to be %s)", orNothing(r.AgentVersion), orNothing(r.WantedAgentVersion))
+}
+
 func bundlesCell(count *bundleCount) string {
 	if count == nil {
 		return nothing
@@ -248,39 +294,49 @@ func bundlesCell(count *bundleCount) string {
 	return fmt.Sprintf("%d/%d", count.Ready, count.Total)
 }
 
-// follow prints all lines, and from then on those that change, until the context ends.
-func (o *statusOptions) follow(ctx context.Context, rows []statusRow) error {
+// follow prints all lines, and from then on those that change, until the context ends or an
+// error comes that does not pass. One that may pass is said once.
+func (o *statusOptions) follow(ctx context.Context, rows []statusRow, look func(context.Context) ([]statusRow, error)) error {
 	shown := map[string]string{}
-	ticker := o.clock.NewTicker(watchInterval)
-	defer ticker.Stop()
 	changed(shown, rows)
-	err := o.print(rows)
-	for {
-		if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
+	if err := o.print(rows); err != nil {
+		return err
+	}
+	for wait, failing := watchInterval, false; o.sleep(ctx, wait) == nil; {
+		rows, err := look(ctx)
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		case <-ticker.C():
-		}
-		if rows, err = o.rows(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		case err != nil && lasting(err):
 			return err
+		case err != nil:
+			if !failing {
+				warnf(o.ErrOut, "Error: %s; trying again", oneLine(err.Error()))
+			}
+			wait, failing = min(2*wait, watchRetryCap), true
+			continue
 		}
+		wait, failing = watchInterval, false
 		if lines := changed(shown, rows); len(lines) > 0 {
-			err = table(o.Out, o.cells(lines))
+			if err := table(o.Out, o.cells(lines)); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// lasting tells whether an error does not pass by itself.
+func lasting(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || meta.IsNoMatchError(err) ||
+		errors.As(err, new(noClusterError)) || errors.As(err, new(*usageError))
 }
 
 // changed returns the rows in which something is new, times aside, and notes them.
 func changed(shown map[string]string, rows []statusRow) []statusRow {
 	var news []statusRow
 	for _, row := range rows {
-		state := fmt.Sprint(row.Joined, row.Reason, row.Message, row.AgentVersion, bundlesCell(row.Bundles), row.ClusterNamespace)
+		state := fmt.Sprint(row.Joined, reasonCell(&row), row.Message, agentCell(&row), bundlesCell(row.Bundles), row.ClusterNamespace)
 		if key := row.Namespace + "/" + row.Name; shown[key] != state {
 			shown[key] = state
 			news = append(news, row)

@@ -30,8 +30,12 @@ import (
 // listTimeout bounds the listing of one scrape.
 const listTimeout = 5 * time.Second
 
-// expiringWithin is how soon a credential ends that counts as expiring.
+// expiringWithin is how soon a credential ends that counts as expiring, unless a third of
+// its life is less.
 const expiringWithin = 6 * time.Hour
+
+// unknownLife stands for the life of a credential that does not say when it was issued.
+const unknownLife = 72 * time.Hour
 
 // The states of a registration. Each registration counts in the first that fits,
 // from top to bottom.
@@ -51,6 +55,7 @@ type collector struct {
 	count          func(context.Context) (Orphans, error)
 	registrations  *prometheus.Desc
 	earliestExpiry *prometheus.Desc
+	overdue        *prometheus.Desc
 	expiring       *prometheus.Desc
 	fleetClusters  *prometheus.Desc
 	accounts       *prometheus.Desc
@@ -85,9 +90,15 @@ func NewCollector(
 			"Unix time in seconds at which the first of the agents' credentials ends. "+
 				"Missing while no agent has a credential.",
 			nil, nil),
+		overdue: prometheus.NewDesc(
+			prometheus.BuildFQName(prefix, "", "credentials_overdue"),
+			"Number of FleetRegistrations whose agent's credential has less than a third of its life left. "+
+				"It should have been renewed when half was left.",
+			nil, nil),
 		expiring: prometheus.NewDesc(
 			prometheus.BuildFQName(prefix, "", "credentials_expiring"),
-			"Number of FleetRegistrations whose agent's credential ends within six hours or has ended.",
+			"Number of FleetRegistrations whose agent's credential ends within six hours, "+
+				"or within a third of its life where that is less, or has ended.",
 			nil, nil),
 		fleetClusters: prometheus.NewDesc(
 			prometheus.BuildFQName(prefix, "", "orphaned_fleet_clusters"),
@@ -104,6 +115,7 @@ func NewCollector(
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.registrations
 	ch <- c.earliestExpiry
+	ch <- c.overdue
 	ch <- c.expiring
 	ch <- c.fleetClusters
 	ch <- c.accounts
@@ -125,24 +137,34 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 func (c *collector) collectRegistrations(ch chan<- prometheus.Metric, registrations []fleetv1.FleetRegistration) {
 	counts := map[string]int{}
 	var earliest time.Time
-	expiring, soon := 0, c.clock.Now().Add(expiringWithin)
+	overdue, expiring, now := 0, 0, c.clock.Now()
 	for i := range registrations {
 		registration := &registrations[i]
 		counts[state(registration)]++
-		expiry := registration.Status.Credential.ExpirationTime.Time
+		credential := registration.Status.Credential
+		expiry := credential.ExpirationTime.Time
 		if expiry.IsZero() {
 			continue
 		}
 		if earliest.IsZero() || expiry.Before(earliest) {
 			earliest = expiry
 		}
-		if !expiry.After(soon) {
+		life := unknownLife
+		if !credential.IssuedTime.IsZero() {
+			life = expiry.Sub(credential.IssuedTime.Time)
+		}
+		left := expiry.Sub(now)
+		if left < life/3 {
+			overdue++
+		}
+		if left <= min(expiringWithin, life/3) {
 			expiring++
 		}
 	}
 	for _, s := range states {
 		ch <- prometheus.MustNewConstMetric(c.registrations, prometheus.GaugeValue, float64(counts[s]), s)
 	}
+	ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, float64(overdue))
 	ch <- prometheus.MustNewConstMetric(c.expiring, prometheus.GaugeValue, float64(expiring))
 	if !earliest.IsZero() {
 		ch <- prometheus.MustNewConstMetric(c.earliestExpiry, prometheus.GaugeValue, float64(earliest.Unix()))

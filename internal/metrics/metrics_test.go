@@ -79,9 +79,12 @@ func TestCollectorCountsEachRegistrationInOneState(t *testing.T) {
 	), orphans(2))
 
 	g.Expect(testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours or has ended.
+# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours, or within a third of its life where that is less, or has ended.
 # TYPE capi_fleet_credentials_expiring gauge
 capi_fleet_credentials_expiring 4
+# HELP capi_fleet_credentials_overdue Number of FleetRegistrations whose agent's credential has less than a third of its life left. It should have been renewed when half was left.
+# TYPE capi_fleet_credentials_overdue gauge
+capi_fleet_credentials_overdue 4
 # HELP capi_fleet_earliest_credential_expiry_timestamp_seconds Unix time in seconds at which the first of the agents' credentials ends. Missing while no agent has a credential.
 # TYPE capi_fleet_earliest_credential_expiry_timestamp_seconds gauge
 capi_fleet_earliest_credential_expiry_timestamp_seconds 1.9e+09
@@ -104,9 +107,12 @@ func TestCollectorReportsZeroRegistrationsAndNoExpiry(t *testing.T) {
 	g := NewWithT(t)
 
 	g.Expect(testutil.CollectAndCompare(NewCollector(clockAt(time.Unix(1_900_000_000, 0)), listOf(), orphans(0)), strings.NewReader(`
-# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours or has ended.
+# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours, or within a third of its life where that is less, or has ended.
 # TYPE capi_fleet_credentials_expiring gauge
 capi_fleet_credentials_expiring 0
+# HELP capi_fleet_credentials_overdue Number of FleetRegistrations whose agent's credential has less than a third of its life left. It should have been renewed when half was left.
+# TYPE capi_fleet_credentials_overdue gauge
+capi_fleet_credentials_overdue 0
 # HELP capi_fleet_orphaned_fleet_clusters Number of Fleet Clusters that were made for a FleetRegistration which is gone.
 # TYPE capi_fleet_orphaned_fleet_clusters gauge
 capi_fleet_orphaned_fleet_clusters 0
@@ -138,28 +144,50 @@ func TestFailingListLeavesTheScrapeIntact(t *testing.T) {
 	g.Expect(families[0].GetName()).To(Equal("other_total"))
 }
 
-func TestCredentialsThatEndWithinSixHoursAreExpiring(t *testing.T) {
+func TestCredentialsAreOverdueAndExpiringByTheirLife(t *testing.T) {
 	now := time.Unix(1_900_000_000, 0)
 	for name, c := range map[string]struct {
-		registration fleetv1.FleetRegistration
-		expiring     string
+		left, life        time.Duration
+		overdue, expiring string
 	}{
-		"ended":           {registration(now.Add(-30 * 24 * time.Hour)), "1"},
-		"in six hours":    {registration(now.Add(6 * time.Hour)), "1"},
-		"a second later":  {registration(now.Add(6*time.Hour + time.Second)), "0"},
-		"paused":          {registration(now.Add(time.Hour), fleetv1.PausedCondition), "1"},
-		"ready":           {registration(now.Add(time.Hour), fleetv1.ReadyCondition), "1"},
-		"none was issued": {registration(time.Time{}), "0"},
+		"72 h, to be renewed now":        {36 * time.Hour, 72 * time.Hour, "0", "0"},
+		"72 h, a third left":             {24 * time.Hour, 72 * time.Hour, "0", "0"},
+		"72 h, less than a third left":   {24*time.Hour - time.Second, 72 * time.Hour, "1", "0"},
+		"72 h, more than six hours left": {6*time.Hour + time.Second, 72 * time.Hour, "1", "0"},
+		"72 h, six hours left":           {6 * time.Hour, 72 * time.Hour, "1", "1"},
+		"72 h, ended":                    {-30 * 24 * time.Hour, 72 * time.Hour, "1", "1"},
+		"1 h, just issued":               {time.Hour, time.Hour, "0", "0"},
+		"1 h, to be renewed now":         {30 * time.Minute, time.Hour, "0", "0"},
+		"1 h, more than a third left":    {20*time.Minute + time.Second, time.Hour, "0", "0"},
+		"1 h, less than a third left":    {20*time.Minute - time.Second, time.Hour, "1", "1"},
+		"1 h, ended":                     {-time.Second, time.Hour, "1", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			g.Expect(testutil.CollectAndCompare(NewCollector(clockAt(now), listOf(c.registration), orphans(0)), strings.NewReader(`
-# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours or has ended.
-# TYPE capi_fleet_credentials_expiring gauge
-capi_fleet_credentials_expiring `+c.expiring+`
-`), "capi_fleet_credentials_expiring")).To(Succeed())
+			issued := registration(now.Add(c.left))
+			issued.Status.Credential.IssuedTime = metav1.NewTime(now.Add(c.left - c.life))
+			expectCredentials(t, now, issued, c.overdue, c.expiring)
 		})
 	}
+}
+
+func TestCredentialsOfAllStatesCount(t *testing.T) {
+	now := time.Unix(1_900_000_000, 0)
+	expectCredentials(t, now, registration(now.Add(time.Hour), fleetv1.PausedCondition), "1", "1")
+	expectCredentials(t, now, registration(now.Add(time.Hour), fleetv1.ReadyCondition), "1", "1")
+	expectCredentials(t, now, registration(now.Add(7*time.Hour)), "1", "0") // of an unknown life
+	expectCredentials(t, now, registration(time.Time{}), "0", "0")          // none was issued
+}
+
+func expectCredentials(t *testing.T, now time.Time, one fleetv1.FleetRegistration, overdue, expiring string) {
+	t.Helper()
+	NewWithT(t).Expect(testutil.CollectAndCompare(NewCollector(clockAt(now), listOf(one), orphans(0)), strings.NewReader(`
+# HELP capi_fleet_credentials_expiring Number of FleetRegistrations whose agent's credential ends within six hours, or within a third of its life where that is less, or has ended.
+# TYPE capi_fleet_credentials_expiring gauge
+capi_fleet_credentials_expiring `+expiring+`
+# HELP capi_fleet_credentials_overdue Number of FleetRegistrations whose agent's credential has less than a third of its life left. It should have been renewed when half was left.
+# TYPE capi_fleet_credentials_overdue gauge
+capi_fleet_credentials_overdue `+overdue+`
+`), "capi_fleet_credentials_expiring", "capi_fleet_credentials_overdue")).To(Succeed())
 }
 
 func TestPushesAreCountedByOutcome(t *testing.T) {
@@ -212,7 +240,7 @@ func TestNamesAndHelpTextsFollowTheConventionsOfPrometheus(t *testing.T) {
 	g.Expect(problems).To(BeEmpty())
 	families, err := registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(families).To(HaveLen(9))
+	g.Expect(families).To(HaveLen(10))
 }
 
 func TestMetricsAreInTheRegistryThatTheManagerServes(t *testing.T) {

@@ -64,7 +64,7 @@ func TestTheCommandsShowAndMendARegistration(t *testing.T) {
 	g.Expect(out).To(MatchRegexp(`(?m)^Reachability +ok$`))
 	g.Expect(out).To(MatchRegexp(`(?m)^RBAC +ok$`))
 	_, out, _ = fleetctl(t, "diagnose", "shown", "--namespace", "shown")
-	g.Expect(out).To(MatchRegexp(`(?m)^Reachability +wrong$`), "a kubeconfig led to this host")
+	g.Expect(out).To(MatchRegexp(`(?m)^Reachability +unknown +This machine does not reach the workload cluster`), "a kubeconfig led to this host")
 	code, out, _ = fleetctl(t, append([]string{"diagnose", aside.Name}, lookAround...)...)
 	g.Expect(code).To(Equal(cli.ExitFinding))
 	g.Expect(out).To(ContainSubstring("Label: Neither the Cluster nor its Namespace has the label"))

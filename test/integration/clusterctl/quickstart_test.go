@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func clone(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for _, entry := range entries {
-		if entry.Name() == "out" || entry.Name() == ".git" || entry.Name() == ".lab" {
+		if slices.Contains([]string{"bin", "out", ".git", ".lab"}, entry.Name()) {
 			continue
 		}
 		if err := os.Symlink(filepath.Join(source, entry.Name()), filepath.Join(dir, entry.Name())); err != nil {

@@ -29,6 +29,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -36,6 +37,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 	"github.com/capi-fleet/capi-fleet/test/agentsim"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
@@ -61,6 +63,7 @@ var here = map[string]func(*testing.T){
 	"how-to/from-stock.md":               fromStock,
 	"how-to/from-deprecated-provider.md": fromDeprecatedProvider,
 	"operations/by-hand.md":              byHand,
+	"operations/orphans.md":              orphans,
 }
 
 func TestHowTosWorkAsTheyAreWritten(t *testing.T) {
@@ -243,6 +246,42 @@ func byHand(t *testing.T) {
 		g.Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
 		g.Expect(cluster.Status.Agent.LastSeen.IsZero()).To(BeFalse(), "no heartbeat arrived")
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
+// orphans has an orphan whose agent's account ended a while ago, as when an earlier run of
+// the command broke off: the page says that nothing is waited for anew then.
+func orphans(t *testing.T) {
+	g := NewWithT(t)
+	cluster := &fleet.Cluster{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "my-namespace",
+			Name:        "edge-1",
+			Labels:      map[string]string{fleet.ClusterManagementLabel: upstream.ManagementLabelValue, fleetv1.OrphanLabel: "true"},
+			Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: upstream.NewID(), fleetv1.AccessEndedAnnotation: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)},
+		},
+		Spec: fleet.ClusterSpec{ClientID: "of-nobody"},
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   env.ManagerNamespace,
+		Name:        "cluster-of-nobody",
+		Labels:      map[string]string{upstream.ManagedByLabel: upstream.FieldOwner},
+		Annotations: map[string]string{fleetv1.RegistrationIDAnnotation: upstream.NewID()},
+	}}
+	for _, obj := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster.Namespace}}, cluster, account} {
+		g.Expect(lab.Client.Create(t.Context(), obj)).To(Succeed())
+	}
+	gone := func(obj client.Object) step {
+		return func(t *testing.T) {
+			t.Helper()
+			NewWithT(t).Eventually(func() error {
+				return lab.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
+			}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Satisfy(apierrors.IsNotFound))
+		}
+	}
+	runPage(t, "operations/orphans.md", map[string]step{
+		"clusterctl fleet orphans --delete edge-1": gone(cluster),
+		"clusterctl fleet orphans --delete --all":  gone(account),
+	})
 }
 
 // add adds a Cluster with a light API server.
