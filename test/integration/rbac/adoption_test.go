@@ -58,7 +58,7 @@ func adoption(t *testing.T) {
 		g.Expect(workspace.Annotations).To(HaveKey(fleetv1.AdoptingAnnotation))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	g.Expect(lab.Client.Delete(ctx, bundle)).To(Succeed())
-	suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionTrue, fleetv1.FleetClusterCreatedReason)
+	suite.EventuallyCondition(t, lab, w, fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason)
 
 	// When it opts out, what its policy says then counts.
 	setLabel(g, ctx, w, "false")
