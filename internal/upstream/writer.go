@@ -599,6 +599,24 @@ func (w *Writer) ownNamespace(ctx context.Context, r Registration, named string)
 	return "", nil
 }
 
+// Find returns the cluster namespace of a registration that does not know it any more, by
+// what its Fleet Cluster names. It is empty where there is none.
+func (w *Writer) Find(ctx context.Context, r Registration) (Placed, error) {
+	cluster, err := w.readFleetCluster(ctx, r)
+	if err != nil || cluster == nil || !r.ours(cluster) {
+		return Placed{}, err
+	}
+	name, err := w.ownNamespace(ctx, r, cluster.Status.Namespace)
+	if err != nil || name == "" {
+		return Placed{}, err
+	}
+	namespace, err := w.read(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil || namespace == nil {
+		return Placed{}, err
+	}
+	return Placed{Namespace: name, NamespaceUID: namespace.GetUID()}, nil
+}
+
 // readNamespace reads the namespace of that name. It returns nil where there is none,
 // or where it is not the Fleet Cluster's.
 func (w *Writer) readNamespace(ctx context.Context, r Registration, name string) (*corev1.Namespace, error) {
