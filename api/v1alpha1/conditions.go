@@ -118,6 +118,12 @@ const (
 	// message says which.
 	AdoptionBlockedReason = "AdoptionBlocked"
 
+	// AdoptionUnprovenReason means that a Fleet Cluster of that name would be adopted, but
+	// the workload cluster does not prove to be the one behind it: its agent must be that
+	// Fleet Cluster's, with a token that the management cluster accepts. The message says
+	// what is missing.
+	AdoptionUnprovenReason = "AdoptionUnproven"
+
 	// WorkspaceMissingReason means that the namespace that the policy names as `workspace`
 	// does not exist.
 	WorkspaceMissingReason = "WorkspaceMissing"
@@ -222,7 +228,8 @@ const (
 	// is about to be made anew.
 	WaitingForFleetClusterReason = "WaitingForFleetCluster"
 
-	// WaitingForWorkloadReason means that `WorkloadReachable` comes first.
+	// WaitingForWorkloadReason means that `WorkloadReachable` comes first. `FleetClusterReady`
+	// has this reason where a Fleet Cluster is to be adopted.
 	WaitingForWorkloadReason = "WaitingForWorkload"
 
 	// ManagementClusterUnknownReason means that no source says where agents find the

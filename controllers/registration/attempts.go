@@ -27,6 +27,7 @@ import (
 
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
 
 const (
@@ -87,6 +88,8 @@ type attempt struct {
 	// seen to have it.
 	lease      string
 	leaseSince time.Time
+	// unproven is what the last visit for an adoption came to; nil means that none failed.
+	unproven *upstream.Refusal
 	// disowned is the cluster namespace for which agents of others lost their rights.
 	disowned types.UID
 	// revision is the agent's revision for the input with the hash revisionInput: it is

@@ -487,6 +487,27 @@ func TestAClusterThatNeverHadAnAgentLeavesAtOnce(t *testing.T) {
 	g.Expect(l.accounts(t)).To(BeZero())
 }
 
+// The end of the manager right after a push leaves an agent that the status does not know.
+func TestAnAgentOfARegistrationWhoseStatusWasLostIsStoppedBeforeItsFleetClusterGoes(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.reconcile(t)
+	pod := l.running(t)
+	l.forget(t)
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+
+	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+	g.Expect(l.fleetCluster(t)).To(HaveField("DeletionTimestamp", BeNil()))
+	g.Expect(*l.deployment(t).Spec.Replicas).To(BeZero())
+
+	l.deploymentStatus(t, 0)
+	g.Expect(l.client.Delete(t.Context(), pod)).To(Succeed())
+	l.pass(10 * time.Second)
+	l.once(t)
+	g.Expect(l.fleetCluster(t)).To(BeNil())
+	g.Expect(l.has(t, &appsv1.Deployment{})).To(BeFalse())
+}
+
 func TestUninstallWaitsForTheAgentAndThenTakesItAway(t *testing.T) {
 	for _, tt := range []struct {
 		name        string

@@ -98,11 +98,18 @@ func (l *life) heartbeat(t *testing.T) {
 	g.Expect(l.Status().Update(t.Context(), cluster)).To(Succeed())
 }
 
-func (l *life) pushedToken(t *testing.T) string {
+// agentsToken returns what the agent reads as its token.
+func (l *life) agentsToken(t *testing.T) string {
 	t.Helper()
 	secret := &corev1.Secret{}
 	NewWithT(t).Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
-	value := agent.Token(secret)
+	return agent.Token(secret)
+}
+
+// pushedToken returns the name of that token.
+func (l *life) pushedToken(t *testing.T) string {
+	t.Helper()
+	value := l.agentsToken(t)
 	return value[strings.LastIndex(value, ".")+1:]
 }
 
@@ -113,9 +120,11 @@ func TestCredentialsAreRenewedInTimeThreeTimesInARow(t *testing.T) {
 	l := newLife(t)
 	l.reconcile(t)
 	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+	before := l.deployment(t)
 
 	// The agent reports all the time, and the manager looks once an hour.
 	for range 6 * 24 {
+		g.Expect(l.try(t.Context(), l.agentsToken(t), "")).To(Succeed(), "the agent is never refused")
 		l.heartbeat(t)
 		l.reconcile(t)
 		expires := l.registration(t).Status.Credential.ExpirationTime.Time
@@ -124,6 +133,7 @@ func TestCredentialsAreRenewedInTimeThreeTimesInARow(t *testing.T) {
 	}
 	g.Expect(l.tokens).To(BeNumerically(">=", 4))
 	g.Expect(l.tokens).To(BeNumerically("<=", 7), "no sooner than after a third of the life")
+	g.Expect(l.deployment(t).ResourceVersion).To(Equal(before.ResourceVersion), "the agent is never restarted")
 	g.Expect(meta.IsStatusConditionTrue(l.registration(t).Status.Conditions, fleetv1.ReadyCondition)).To(BeTrue())
 }
 

@@ -51,6 +51,14 @@ const (
 
 // leave takes a Cluster that opted out, and lives on, out of Fleet.
 func (r *Reconciler) leave(ctx context.Context, s *scope, how fleetv1.DeletionSpec) (ctrl.Result, error) {
+	if status := &s.registration.Status; status.Namespace == "" {
+		// The manager may have ended between a push and the report of it, and the agent run.
+		found, err := r.Upstream.Find(ctx, s.upstreamInput())
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		status.Namespace, status.NamespaceUID = found.Namespace, found.NamespaceUID
+	}
 	if how.Workloads == fleetv1.WorkloadsUninstall {
 		return r.leaveUninstalled(ctx, s, how.Agent)
 	}

@@ -86,6 +86,9 @@ func (r *Reconciler) findFleetCluster(ctx context.Context, s *scope, in upstream
 }
 
 func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.Registration) (ctrl.Result, error) {
+	if s.registration.Spec.Adoption == fleetv1.AdoptionAdopt {
+		in.Adopt = func(ctx context.Context, clusterNamespace string) error { return r.prove(ctx, s, clusterNamespace) }
+	}
 	placed, err := r.Upstream.Ensure(ctx, in, func(namespace string) bool {
 		return r.namespaceTaken(ctx, s, namespace)
 	})
@@ -111,7 +114,11 @@ func (r *Reconciler) ensureUpstream(ctx context.Context, s *scope, in upstream.R
 
 func refusedUpstream(s *scope, err error) (ctrl.Result, error) {
 	var refusal *upstream.Refusal
-	if !errors.As(err, &refusal) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		// The manager is about to end; that is no finding.
+		return ctrl.Result{}, err
+	case !errors.As(err, &refusal):
 		s.fleetClusterReady = internalError()
 		return ctrl.Result{}, err
 	}

@@ -134,7 +134,8 @@ func (r *Reconciler) pushed(ctx context.Context, s *scope, workload *remote.Clie
 	status.Agent.PushedTime = metav1.NewTime(s.now)
 	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: done.note}
 
-	if was.Revision != "" && (was.Revision != status.Agent.Revision || done.deployment && there.deployment != nil) {
+	changed := was.Revision != status.Agent.Revision || done.deployment && there.deployment != nil
+	if was.Revision != "" && changed || done.deployment && there.runs() {
 		status.Agent.UpdatedTime, status.Agent.AvailableTime = metav1.NewTime(s.now), metav1.Time{}
 		s.attempt.checkFirst(s.now)
 		return nil

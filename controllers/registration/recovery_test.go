@@ -347,11 +347,17 @@ func TestManyClustersWhoseTokensHaveExpiredRecoverWithoutAStorm(t *testing.T) {
 		g.Expect(says(&reg, fleetv1.CredentialsValidCondition)).To(Equal([]string{"False", fleetv1.CredentialsExpiredReason}))
 	}
 
-	before := l.dials()
+	before, written := l.dials(), len(l.writes)
+	var asked []int
 	for _, server := range l.workloads {
+		asked = append(asked, len(server.Requests()))
 		g.Expect(server.Start()).To(Succeed())
 	}
 	l.runFor(t, 3*time.Minute)
+	g.Expect(l.writes).To(HaveLen(written), "nothing is made anew on the management cluster")
+	for i, server := range l.workloads {
+		g.Expect(len(server.Requests())-asked[i]).To(BeNumerically("<=", asked[i]), "as much as it took to join, at most")
+	}
 	g.Expect(l.tokens).To(Equal(2 * count))
 	issued := map[time.Time]int{}
 	dials := l.dials()

@@ -250,7 +250,6 @@ func (s *scope) upstreamInput() upstream.Registration {
 		Target:       s.target,
 		NamespaceUID: reg.Status.NamespaceUID,
 		LookFirst:    meta.IsStatusConditionFalse(reg.Status.Conditions, fleetv1.FleetClusterReadyCondition),
-		Adopt:        reg.Spec.Adoption == fleetv1.AdoptionAdopt,
 		Home:         reg.Namespace,
 	}
 	if s.cluster != nil {

@@ -186,7 +186,12 @@ func agentConnected(s *scope) (*finding, time.Time) {
 		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
 	}
 	limit := decide.SilenceLimit(s.registration.Spec.Agent.CheckinInterval.Duration)
-	if seen := s.lastSeen; s.now.Before(seen.Add(limit)) {
+	seen := s.lastSeen
+	if replaced(s.registration) {
+		// Until the new one has checked in, that was the agent before it.
+		seen = time.Time{}
+	}
+	if s.now.Before(seen.Add(limit)) {
 		return &finding{ok: true, reason: fleetv1.AgentConnectedReason}, seen.Add(limit)
 	}
 	// Later pushes are repairs of an agent that should have reported before.
@@ -194,12 +199,19 @@ func agentConnected(s *scope) (*finding, time.Time) {
 	if was := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentDeployedCondition); was != nil && was.Status == metav1.ConditionTrue {
 		deployed = was.LastTransitionTime.Time
 	}
-	if s.lastSeen.IsZero() && s.now.Before(deployed.Add(limit)) {
+	if seen.IsZero() && s.now.Before(deployed.Add(limit)) {
 		return &finding{reason: fleetv1.WaitingForHeartbeatReason,
 			message: "The agent was deployed and has not reported yet"}, deployed.Add(limit)
 	}
 	return &finding{reason: fleetv1.AgentSilentReason,
 		message: fmt.Sprintf("The agent has not reported for more than %s; look at its pod in the workload cluster", limit)}, time.Time{}
+}
+
+// replaced tells whether the registration's first agent took the place of another one, as in
+// an adoption, and has not checked in yet.
+func replaced(reg *fleetv1.FleetRegistration) bool {
+	connected := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.AgentConnectedCondition)
+	return !reg.Status.Agent.UpdatedTime.IsZero() && (connected == nil || merelyWaits(connected))
 }
 
 // agentUpToDate returns the finding, and when the agent will count as failed.

@@ -65,6 +65,37 @@ func Secret(in Input, token string) *corev1.Secret {
 // Token returns the token in an agent's Secret, empty where there is none.
 func Token(secret *corev1.Secret) string { return string(secret.Data[tokenKey]) }
 
+// Bounds in bytes of what is looked at of another's Secret. Kubeconfigs and tokens of
+// service accounts have some thousands, and about one.
+const (
+	maxKubeconfigSize = 64 << 10
+	maxTokenSize      = 16 << 10
+)
+
+// RegisteredToken returns the token that Fleet's own registration gave an agent, which is in
+// the kubeconfig of its Secret (Fleet 0.13 to 0.16). It is empty where there is none, or
+// none that could be sent: the Secret is from a workload cluster, and may hold anything.
+func RegisteredToken(secret *corev1.Secret) string {
+	data := secret.Data[kubeconfigKey]
+	if len(data) > maxKubeconfigSize {
+		return ""
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return ""
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.AuthInfos[current.AuthInfo] == nil {
+		return ""
+	}
+	token := config.AuthInfos[current.AuthInfo].Token
+	unfit := func(r rune) bool { return r <= ' ' || r > '~' }
+	if len(token) > maxTokenSize || strings.ContainsFunc(token, unfit) {
+		return ""
+	}
+	return token
+}
+
 // Renewed returns the data of an agent's Secret with another token in both places, and
 // nothing else changed: what a pod that runs already can read.
 func Renewed(secret *corev1.Secret, token string) map[string][]byte {

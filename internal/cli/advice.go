@@ -46,6 +46,7 @@ var advice = map[string]string{
 	fleetv1.NamespaceTerminatingReason:        "Wait. If it lasts, look at what is left in it.",
 	fleetv1.ServiceAccountForeignReason:       "Delete it.",
 	fleetv1.AdoptionBlockedReason:             "See [Adoption](docs/concepts/adoption.md).",
+	fleetv1.AdoptionUnprovenReason:            "See [Adoption](docs/concepts/adoption.md#proof).",
 	fleetv1.WaitingForAdoptionReason:          "Wait. If it lasts, see [Adoption](docs/concepts/adoption.md).",
 	fleetv1.WorkspaceMissingReason:            "Make it. It is looked at again every 30 seconds.",
 	fleetv1.RBACForeignReason:                 "Delete it.",

@@ -57,7 +57,7 @@ const (
 // no registration.
 func (r Registration) mayAdopt(cluster client.Object) bool {
 	annotations := cluster.GetAnnotations()
-	return r.Adopt && annotations[fleetv1.RegistrationIDAnnotation] == "" && annotations[fleetv1.ClusterUIDAnnotation] == ""
+	return r.Adopt != nil && annotations[fleetv1.RegistrationIDAnnotation] == "" && annotations[fleetv1.ClusterUIDAnnotation] == ""
 }
 
 // beginAdoption marks a Fleet Cluster that Fleet registered by itself as ours, which
@@ -65,6 +65,9 @@ func (r Registration) mayAdopt(cluster client.Object) bool {
 // *Refusal unless the API server failed: the next try finishes what it began.
 func (w *Writer) beginAdoption(ctx context.Context, r Registration, cluster *fleet.Cluster) error {
 	if err := w.mayBeAdopted(ctx, r, cluster); err != nil {
+		return err
+	}
+	if err := r.Adopt(ctx, cluster.Status.Namespace); err != nil {
 		return err
 	}
 	err := w.patchAsRead(ctx, cluster, object{"metadata": object{
@@ -102,7 +105,7 @@ func (w *Writer) mayBeAdopted(ctx context.Context, r Registration, cluster *flee
 	}
 	name := cluster.Status.Namespace
 	if name == "" {
-		return nil
+		return &Refusal{fleetv1.AdoptionUnprovenReason, fmt.Sprintf("No agent has joined as Fleet Cluster %s: it has no cluster namespace", r.FleetCluster)}
 	}
 	if !isClusterNamespace(name) {
 		return &Refusal{fleetv1.NamespaceForeignReason, fmt.Sprintf("The name in status.namespace of Fleet Cluster %s is not one of a cluster namespace", r.FleetCluster)}

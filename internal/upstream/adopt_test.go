@@ -40,8 +40,11 @@ const stockNamespace = "cluster-of-stock"
 
 var adopting = Registration{
 	ID: registration.ID, ClusterUID: registration.ClusterUID, FleetCluster: registration.FleetCluster,
-	LookFirst: true, Adopt: true, Home: registration.FleetCluster.Namespace,
+	LookFirst: true, Adopt: proven, Home: registration.FleetCluster.Namespace,
 }
+
+// proven is what a workload cluster does that is the one behind the Fleet Cluster.
+func proven(context.Context, string) error { return nil }
 
 // stockCluster returns a Fleet Cluster as Fleet's own registration leaves it.
 func stockCluster() *fleet.Cluster {
@@ -161,25 +164,39 @@ func TestAdoptionGoesStepByStep(t *testing.T) {
 	g.Expect(a.snapshot(t, cluster)).To(Equal(client.Object(adopted)))
 }
 
-func TestAFleetClusterWithoutANamespaceGetsOurs(t *testing.T) {
+// A name is no proof: another workload cluster could get the bundles, and a new agent in
+// it all that is deployed to the old one.
+func TestNothingIsAdoptedBeforeTheWorkloadClusterHasProvedToBeTheOne(t *testing.T) {
 	g := NewWithT(t)
 	cluster := stockCluster()
-	cluster.Status.Namespace = ""
-	a := newAPI(t, cluster)
+	a := newAPI(t, cluster, stockNamespaceOf("edge-1"), workspace(), agentBundle())
 	w, _ := a.adopter()
-	first, _ := names()
+	var asked []string
+	proof := error(&Refusal{fleetv1.AdoptionUnprovenReason, "no"})
+	r := adopting
+	r.Adopt = func(_ context.Context, namespace string) error {
+		asked = append(asked, namespace)
+		return proof
+	}
 
-	_, err := w.Ensure(t.Context(), adopting, free)
-	g.Expect(err).To(MatchError(HavePrefix(fleetv1.WaitingForAdoptionReason)))
-	placed, err := w.Ensure(t.Context(), adopting, free)
+	for range 2 {
+		_, err := w.Ensure(t.Context(), r, free)
+		g.Expect(err).To(MatchError(HavePrefix(fleetv1.AdoptionUnprovenReason)))
+	}
+	g.Expect(asked).To(Equal([]string{stockNamespace, stockNamespace}))
+	g.Expect(a.writes()).To(BeEmpty())
 
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(placed.Namespace).To(Equal(first))
+	proof = nil
+	for range 2 {
+		_, err := w.Ensure(t.Context(), r, free)
+		g.Expect(err).To(MatchError(HavePrefix(fleetv1.WaitingForAdoptionReason)))
+	}
+	g.Expect(asked).To(HaveLen(3), "what has begun needs no more proof")
 }
 
 func TestWhatMustNotBeAdopted(t *testing.T) {
 	var (
-		never     = func(r *Registration) { r.Adopt = false }
+		never     = func(r *Registration) { r.Adopt = nil }
 		elsewhere = func(r *Registration) { r.Namespace = "cluster-of-before" }
 		owner     = func(kind, name string) func(*fleet.Cluster) {
 			return func(c *fleet.Cluster) {
@@ -225,6 +242,7 @@ func TestWhatMustNotBeAdopted(t *testing.T) {
 			name: "with its agent elsewhere", reason: fleetv1.AdoptionBlockedReason, message: "namespace cattle-fleet-system",
 			cluster: func(c *fleet.Cluster) { c.Status.Agent.Namespace = "look-at-me" },
 		},
+		{name: "never joined by an agent", cluster: inNamespace(""), reason: fleetv1.AdoptionUnprovenReason, message: "it has no cluster namespace"},
 		{name: "naming a namespace that is missing", cluster: inNamespace("cluster-missing"), reason: fleetv1.NamespaceForeignReason, message: "cluster-missing"},
 		{name: "naming another's namespace", namespace: stockNamespaceOf("edge-2"), reason: fleetv1.NamespaceForeignReason, message: stockNamespace},
 		{name: "naming any namespace", cluster: inNamespace("team-a"), reason: fleetv1.NamespaceForeignReason},
@@ -271,7 +289,7 @@ func TestAnAdoptionThatHasBegunNeedsNoLeave(t *testing.T) {
 	g.Expect(err).To(MatchError(HavePrefix(fleetv1.WaitingForAdoptionReason)))
 
 	r := adopting
-	r.Adopt = false
+	r.Adopt = nil
 	_, err = w.Ensure(t.Context(), r, free)
 
 	g.Expect(err).NotTo(HaveOccurred())
@@ -301,8 +319,10 @@ func TestANamespaceIsTouchedNotTooOftenForEachFleetCluster(t *testing.T) {
 	other := adopting
 	other.ID, other.FleetCluster.Name = "id-of-the-other", "edge-2"
 	otherCluster, otherBundle := stockCluster(), agentBundle()
-	otherCluster.Name, otherCluster.Status.Namespace, otherBundle.Name = "edge-2", "", "fleet-agent-edge-2"
-	a := newAPI(t, stockCluster(), stockNamespaceOf("edge-1"), agentBundle(), otherCluster, otherBundle, workspace())
+	otherCluster.Name, otherCluster.Status.Namespace, otherBundle.Name = "edge-2", "cluster-of-the-other", "fleet-agent-edge-2"
+	otherNamespace := stockNamespaceOf("edge-2")
+	otherNamespace.Name = otherCluster.Status.Namespace
+	a := newAPI(t, stockCluster(), stockNamespaceOf("edge-1"), agentBundle(), otherCluster, otherNamespace, otherBundle, workspace())
 	w, now := a.adopter()
 	start := now.Now()
 	touched := func(r Registration, at time.Duration) string {
@@ -422,4 +442,46 @@ func TestANamespaceOfAnotherFleetClusterIsNotTakenOver(t *testing.T) {
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(placed.Namespace).To(Equal(first))
+}
+
+// A registration whose status was lost does not know the name, and its Fleet Cluster, which
+// did, goes before the rest.
+func TestNoAccountOfAnAdoptedRegistrationIsLeftWhereItsStatusWasLost(t *testing.T) {
+	for name, end := range map[string]func(*Writer) error{
+		"deleted": func(w *Writer) error {
+			for range 2 {
+				if _, err := w.Delete(t.Context(), registration, DeleteOptions{Abandon: true}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"orphaned": func(w *Writer) error { return w.Orphan(t.Context(), registration) },
+		"denied access": func(w *Writer) error {
+			w.Clock = testclock.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+			_, err := w.EndAccess(t.Context(), registration)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster := registration.fleetCluster("secret")
+			cluster.Status.Namespace = stockNamespace
+			placed := placedAt(stockNamespace)
+			account, others := placed.serviceAccount(managerNamespace), placedAt("cluster-of-others").serviceAccount(managerNamespace)
+			others.Annotations[fleetv1.RegistrationIDAnnotation] = "of someone else"
+			rights := placed.rights(managerNamespace)
+			a := newAPI(t, append([]client.Object{cluster, stockNamespaceOf("edge-1"), account, others}, rights...)...)
+
+			g.Expect(end(a.writer())).To(Succeed())
+
+			g.Expect(a.has(t, account)).To(BeFalse())
+			g.Expect(a.has(t, others)).To(BeTrue())
+			if name != "denied access" {
+				for _, obj := range rights {
+					g.Expect(a.has(t, obj)).To(BeFalse(), "%T", obj)
+				}
+			}
+		})
+	}
 }

@@ -196,8 +196,12 @@ func (w *Writer) RestartHosted(ctx context.Context, r Registration, now time.Tim
 // cluster but its service account, and tells whether that is done: while a pod of it is
 // there, what binds that stays, unless all is to go at once.
 func (w *Writer) RemoveHosted(ctx context.Context, r Registration, atOnce bool) (done bool, err error) {
+	names, err := w.placedNames(ctx, r)
+	if err != nil {
+		return false, err
+	}
 	done = true
-	for _, name := range r.NamespaceNames() {
+	for _, name := range names {
 		gone, err := w.removeHosted(ctx, r, name, atOnce)
 		if err != nil {
 			return false, err

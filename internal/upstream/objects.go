@@ -21,6 +21,7 @@ limitations under the License.
 package upstream
 
 import (
+	"context"
 	"crypto/rand"
 	"regexp"
 
@@ -74,8 +75,11 @@ type Registration struct {
 	// object is looked for before it is created: what is there would refuse the create
 	// each time.
 	LookFirst bool
-	// Adopt says that a Fleet Cluster which Fleet registered by itself is taken over.
-	Adopt bool
+	// Adopt lets a Fleet Cluster which Fleet registered by itself be taken over, once the
+	// workload cluster has proved to be the one behind it: that has a live token for the
+	// cluster namespace. It returns a *Refusal where it has not. Nil means that none is
+	// taken over.
+	Adopt func(ctx context.Context, clusterNamespace string) error
 	// Home is the namespace of the CAPI Cluster. Only a Fleet Cluster in it is taken over.
 	Home string
 }

@@ -104,8 +104,12 @@ func AccessEnded(cluster *fleet.Cluster) time.Time {
 
 // accounts returns the service accounts of the registration's agent that are there.
 func (w *Writer) accounts(ctx context.Context, r Registration) ([]client.Object, error) {
+	names, err := w.placedNames(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	var found []client.Object
-	for _, name := range r.NamespaceNames() {
+	for _, name := range names {
 		for _, namespace := range []string{w.ManagerNamespace, name} {
 			live, err := w.read(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 			if err != nil {

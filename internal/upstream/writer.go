@@ -54,8 +54,8 @@ type Writer struct {
 	// Reader reads without a cache: what a first write meets is judged by what is there
 	// now.
 	Reader client.Reader
-	// Cache reads what is watched: metadata of Namespaces and ServiceAccounts, Roles and
-	// RoleBindings. Only Look needs it.
+	// Cache reads what is watched: metadata of Namespaces, ServiceAccounts and Deployments,
+	// Roles and RoleBindings. Nothing is made by what it shows.
 	Cache client.Reader
 	// ManagerNamespace holds the agents' service accounts.
 	ManagerNamespace string
@@ -223,6 +223,27 @@ func (r Registration) NamespaceNames() []string {
 	}
 }
 
+// placedNames returns the names that the cluster namespace of a registration can have which
+// is there: also those of its service accounts, which the cache shows, where none was
+// recorded. The namespace of a Fleet Cluster that was adopted may have any name.
+func (w *Writer) placedNames(ctx context.Context, r Registration) ([]string, error) {
+	names := r.NamespaceNames()
+	if r.Namespace != "" {
+		return names, nil
+	}
+	accounts := &metav1.PartialObjectMetadataList{}
+	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
+	if err := w.Cache.List(ctx, accounts, client.InNamespace(w.ManagerNamespace), client.MatchingLabels{ManagedByLabel: FieldOwner}); err != nil {
+		return nil, fmt.Errorf("listing the service accounts of agents: %w", err)
+	}
+	for i := range accounts.Items {
+		if name := accounts.Items[i].Name; r.ours(&accounts.Items[i]) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
 // chosenNamespace returns the cluster namespace that a Fleet Cluster of ours names,
 // empty where it names none that is its own: agents, and whoever made the Fleet Cluster,
 // can write anything there. A Fleet Cluster that was adopted may have
@@ -377,7 +398,11 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 	if err != nil {
 		return "", err
 	}
-	for _, name := range r.NamespaceNames() {
+	names, err := w.placedNames(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
 		if err := w.deleteRights(ctx, r, name, left || opts.Abandon); err != nil {
 			return "", err
 		}
@@ -430,7 +455,11 @@ func (w *Writer) deleteFleetCluster(ctx context.Context, r Registration) (left b
 
 // endReports takes from the agent the right to write to its Fleet Cluster.
 func (w *Writer) endReports(ctx context.Context, r Registration) error {
-	for _, name := range r.NamespaceNames() {
+	names, err := w.placedNames(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
 		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: r.FleetCluster.Namespace, Name: name}}
 		if _, err := w.delete(ctx, r, binding); err != nil {
 			return err
@@ -445,7 +474,11 @@ func (w *Writer) Orphan(ctx context.Context, r Registration) error {
 	if err := w.keepAsOrphan(ctx, r); err != nil {
 		return err
 	}
-	for _, name := range r.NamespaceNames() {
+	names, err := w.placedNames(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
 		if err := w.deleteRights(ctx, r, name, true); err != nil {
 			return err
 		}
@@ -568,6 +601,24 @@ func (w *Writer) ownNamespace(ctx context.Context, r Registration, named string)
 		}
 	}
 	return "", nil
+}
+
+// Find returns the cluster namespace of a registration that does not know it any more, by
+// what its Fleet Cluster names. It is empty where there is none.
+func (w *Writer) Find(ctx context.Context, r Registration) (Placed, error) {
+	cluster, err := w.readFleetCluster(ctx, r)
+	if err != nil || cluster == nil || !r.ours(cluster) {
+		return Placed{}, err
+	}
+	name, err := w.ownNamespace(ctx, r, cluster.Status.Namespace)
+	if err != nil || name == "" {
+		return Placed{}, err
+	}
+	namespace, err := w.read(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil || namespace == nil {
+		return Placed{}, err
+	}
+	return Placed{Namespace: name, NamespaceUID: namespace.GetUID()}, nil
 }
 
 // readNamespace reads the namespace of that name. It returns nil where there is none,

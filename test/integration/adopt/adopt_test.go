@@ -102,7 +102,7 @@ func (b before) expectAdopted(t *testing.T, since kube.Mark) {
 	g.Expect(cluster.Annotations).To(Equal(map[string]string{
 		fleetv1.RegistrationIDAnnotation: reg.Spec.RegistrationID, fleetv1.ClusterUIDAnnotation: string(reg.OwnerReferences[0].UID),
 	}))
-	g.Expect(cluster.Spec.ClientID).NotTo(Or(BeEmpty(), Equal(oldClientID)))
+	g.Expect(cluster.Spec.ClientID).NotTo(Or(BeEmpty(), Equal(suite.StockClientID)))
 	g.Expect(cluster.Status.Namespace).To(Equal(b.stock.namespace))
 	g.Expect(lab.Client.Get(ctx, client.ObjectKeyFromObject(b.namespace), namespace)).To(Succeed())
 	g.Expect(namespace.UID).To(Equal(b.namespace.UID))
@@ -121,7 +121,7 @@ func (b before) expectAdopted(t *testing.T, since kube.Mark) {
 	pods := &corev1.PodList{}
 	g.Expect(w.Client.List(ctx, pods, client.MatchingLabels{"app": "fleet-agent"})).To(Succeed())
 	g.Expect(pods.Items).To(HaveLen(1), "one agent")
-	g.Expect(lab.Client.Get(ctx, client.ObjectKey{Namespace: b.stock.namespace, Name: oldAccount}, &corev1.ServiceAccount{})).
+	g.Expect(lab.Client.Get(ctx, client.ObjectKey{Namespace: b.stock.namespace, Name: suite.StockAccount}, &corev1.ServiceAccount{})).
 		To(Succeed(), "Fleet's old account is left to a person")
 	deploy(t, w, "later")
 }
@@ -140,6 +140,50 @@ func TestAClusterThatFleetRegisteredIsTakenOver(t *testing.T) {
 		HaveField("Reason", "Adopted"), HaveField("Regarding.Kind", "Cluster"), HaveField("Regarding.Name", "edge"))))
 }
 
+// expectUntouched fails where the Fleet Cluster, or what belongs to it, was changed since.
+func (b before) expectUntouched(t *testing.T, since kube.Mark) {
+	t.Helper()
+	g := NewWithT(t)
+	cluster := &fleet.Cluster{}
+	g.Expect(lab.Client.Get(t.Context(), b.stock.workload.Key(), cluster)).To(Succeed())
+	g.Expect(cluster.Labels).To(Equal(b.cluster.Labels))
+	g.Expect(cluster.Annotations).To(Equal(b.cluster.Annotations))
+	g.Expect(cluster.Spec).To(Equal(b.cluster.Spec))
+	for _, e := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
+		if e.Code < 400 && (e.Group == fleet.GroupVersion.Group || e.Namespace == b.stock.namespace) {
+			t.Errorf("written: %s %s", e.Verb, e.RequestURI)
+		}
+	}
+	g.Expect(b.stock.workload.AgentStarts()).To(HaveLen(1))
+}
+
+// A Cluster can have any name, and its workload cluster a Secret that says anything.
+func TestAnotherWorkloadClusterUnderTheNameIsNotAdopted(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	b := deployedByFleet(t, "impostor", env.ClusterOptions{Light: &lightapi.Options{}}, nil)
+	w := b.stock.workload
+	other := suite.AddCluster(t, lab, "other", env.ClusterOptions{Namespace: w.Namespace + "-other", Light: &lightapi.Options{}})
+	lying := suite.RegisterWithFleet(t, lab, other, nil).Secret
+	lying.Data["clusterNamespace"], lying.Data["clusterName"] = []byte(w.Namespace), []byte(w.Name)
+	g.Expect(other.Client.Update(ctx, lying)).To(Succeed())
+	own := w.Kubeconfig()
+	g.Expect(w.WriteKubeconfig(ctx, other.Kubeconfig())).To(Succeed())
+	start, written := suite.Mark(t, lab), len(other.Light().Writes())
+
+	adopt(t, w)
+	reg := suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionFalse, fleetv1.AdoptionUnprovenReason)
+	g.Expect(reg.Status.Conditions).To(ContainElement(SatisfyAll(
+		HaveField("Type", fleetv1.FleetClusterReadyCondition), HaveField("Message", ContainSubstring("does not accept the token")))))
+	b.expectUntouched(t, start)
+	for _, request := range other.Light().Writes()[written:] {
+		g.Expect(request.UserAgent).NotTo(ContainSubstring("cluster.x-k8s.io/"), "%s %s", request.Method, request.Path)
+	}
+
+	g.Expect(w.WriteKubeconfig(ctx, own)).To(Succeed())
+	b.expectAdopted(t, start)
+}
+
 // The deprecated provider owns its Fleet Clusters: it has to let go of one first.
 func TestAClusterIsLeftToWhoManagesIt(t *testing.T) {
 	g := NewWithT(t)
@@ -154,30 +198,16 @@ func TestAClusterIsLeftToWhoManagesIt(t *testing.T) {
 	})
 	w := b.stock.workload
 	start := suite.Mark(t, lab)
-	expectUntouched := func() {
-		t.Helper()
-		cluster := &fleet.Cluster{}
-		g.Expect(lab.Client.Get(ctx, w.Key(), cluster)).To(Succeed())
-		g.Expect(cluster.Labels).To(Equal(b.cluster.Labels))
-		g.Expect(cluster.Annotations).To(Equal(b.cluster.Annotations))
-		g.Expect(cluster.Spec).To(Equal(b.cluster.Spec))
-		for _, e := range kube.Writes(suite.ManagerEvents(t, lab, start)) {
-			if e.Code < 400 && (e.Group == fleet.GroupVersion.Group || e.Namespace == b.stock.namespace) {
-				t.Errorf("written: %s %s", e.Verb, e.RequestURI)
-			}
-		}
-		g.Expect(w.AgentStarts()).To(HaveLen(1))
-	}
 
 	patch(g, ctx, owner, fmt.Sprintf(`{"metadata":{"labels":{%q:"true"}}}`, fleetv1.RegisterLabel))
 	suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionFalse, fleetv1.FleetClusterForeignReason)
-	expectUntouched()
+	b.expectUntouched(t, start)
 
 	adopt(t, w)
 	reg := suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionFalse, fleetv1.AdoptionBlockedReason)
 	g.Expect(reg.Status.Conditions).To(ContainElement(SatisfyAll(
 		HaveField("Type", fleetv1.FleetClusterReadyCondition), HaveField("Message", ContainSubstring("an owner reference to Cluster edge")))))
-	expectUntouched()
+	b.expectUntouched(t, start)
 
 	patch(g, ctx, &fleet.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}, `{"metadata":{"ownerReferences":null}}`)
 	// It would be looked at again within half a minute.
@@ -211,7 +241,7 @@ func TestAnAdoptionSurvivesCrashesAtEachStep(t *testing.T) {
 		{"pruned", func(g Gomega) {
 			g.Expect(lab.Client.Get(ctx, client.ObjectKeyFromObject(b.stock.bundle()), b.stock.bundle())).To(Satisfy(apierrors.IsNotFound))
 		}},
-		{"taken", func(g Gomega) { g.Expect(cluster(g).Spec.ClientID).NotTo(Equal(oldClientID)) }},
+		{"taken", func(g Gomega) { g.Expect(cluster(g).Spec.ClientID).NotTo(Equal(suite.StockClientID)) }},
 	} {
 		g.Eventually(step.reached).WithTimeout(suite.Patience).WithPolling(suite.Poll/5).Should(Succeed(), step.name)
 		g.Expect(lab.Manager().Kill()).To(Succeed(), fmt.Sprint("crash ", i+1))

@@ -26,28 +26,16 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
-)
-
-const (
-	// oldAccount is the service account that Fleet's own registration made for the agent.
-	oldAccount = "request-abcde"
-	// oldClientID is known to whoever took part in that registration.
-	oldClientID = "known-to-the-agent"
 )
 
 // stock is what Fleet's own registration makes of one cluster and goes on doing for it,
@@ -70,38 +58,8 @@ type stock struct {
 // means no change.
 func registerWithFleet(t *testing.T, w *env.Workload, modify func(*unstructured.Unstructured)) *stock {
 	t.Helper()
-	g := NewWithT(t)
-	ctx := t.Context()
-	s := &stock{t: t, workload: w, namespace: fleet.ClusterNamespace(w.Namespace, w.Name)}
-
-	cluster := &unstructured.Unstructured{Object: map[string]any{
-		"metadata": map[string]any{"namespace": w.Namespace, "name": w.Name, "labels": map[string]any{"env": "prod"}},
-		"spec":     map[string]any{"clientID": oldClientID, "kubeConfigSecret": w.Name + "-kubeconfig"},
-	}}
-	cluster.SetGroupVersionKind(fleet.GroupVersion.WithKind("Cluster"))
-	if modify != nil {
-		modify(cluster)
-	}
-	g.Expect(lab.Client.Create(ctx, cluster)).To(Succeed())
-	g.Expect(lab.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:   s.namespace,
-		Labels: map[string]string{fleet.ManagedLabel: "true"},
-		Annotations: map[string]string{
-			fleet.ClusterNamespaceAnnotation: w.Namespace, fleet.ClusterAnnotation: w.Name,
-		},
-	}})).To(Succeed())
-	before := cluster.DeepCopy()
-	g.Expect(unstructured.SetNestedField(cluster.Object, s.namespace, "status", "namespace")).To(Succeed())
-	g.Expect(lab.Client.Status().Patch(ctx, cluster, client.MergeFrom(before))).To(Succeed())
-
-	secret, deployment := s.agent(g, s.account(g, ctx))
-	for _, obj := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}},
-		&corev1.ConfigMap{ObjectMeta: secret.ObjectMeta, Data: map[string]string{"config": "{}"}},
-		secret.DeepCopy(), deployment.DeepCopy(),
-	} {
-		g.Expect(w.Client.Create(ctx, obj)).To(Succeed())
-	}
+	registered := suite.RegisterWithFleet(t, lab, w, modify)
+	s := &stock{t: t, workload: w, namespace: registered.Namespace}
 	deploy(t, w, s.bundle().Name)
 
 	var group sync.WaitGroup
@@ -111,71 +69,13 @@ func registerWithFleet(t *testing.T, w *env.Workload, modify func(*unstructured.
 		group.Wait()
 	})
 	group.Go(func() { s.prune(background) })
-	group.Go(func() { s.correctDrift(background, secret, deployment) })
+	group.Go(func() { s.correctDrift(background, registered.Secret, registered.Deployment) })
 	return s
 }
 
 // bundle is what Fleet deploys its agent with.
 func (s *stock) bundle() *fleet.Bundle {
 	return &fleet.Bundle{ObjectMeta: metav1.ObjectMeta{Namespace: s.workload.Namespace, Name: "fleet-agent-" + s.workload.Name}}
-}
-
-// account makes the agent's service account with its rights, and returns a token.
-func (s *stock) account(g Gomega, ctx context.Context) string {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: oldAccount}}
-	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: account.Namespace, Name: account.Name}}
-	g.Expect(lab.Client.Create(ctx, account)).To(Succeed())
-	heartbeat := metav1.ObjectMeta{Namespace: s.workload.Namespace, Name: "request-" + s.workload.Name}
-	bundles := metav1.ObjectMeta{Namespace: s.namespace, Name: heartbeat.Name}
-	contents := metav1.ObjectMeta{Name: s.namespace + "-content"}
-	for _, obj := range []client.Object{
-		&rbacv1.Role{ObjectMeta: heartbeat, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{fleet.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: []string{s.workload.Name}, Verbs: []string{"patch"}},
-		}},
-		&rbacv1.RoleBinding{ObjectMeta: heartbeat, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: heartbeat.Name}},
-		&rbacv1.Role{ObjectMeta: bundles, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{fleet.GroupVersion.Group}, Resources: []string{"bundledeployments"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{fleet.GroupVersion.Group}, Resources: []string{"bundledeployments/status"}, Verbs: []string{"update", "patch"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets", "configmaps"}, Verbs: []string{"get"}},
-		}},
-		&rbacv1.RoleBinding{ObjectMeta: bundles, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: bundles.Name}},
-		&rbacv1.ClusterRole{ObjectMeta: contents, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{fleet.GroupVersion.Group}, Resources: []string{"contents"}, Verbs: []string{"get"}},
-		}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: contents, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: contents.Name}},
-	} {
-		g.Expect(lab.Client.Create(ctx, obj)).To(Succeed())
-	}
-	request := &authenticationv1.TokenRequest{}
-	g.Expect(lab.Client.SubResource("token").Create(ctx, account, request)).To(Succeed())
-	return request.Status.Token
-}
-
-// agent returns the agent's objects in the workload cluster.
-func (s *stock) agent(g Gomega, token string) (*corev1.Secret, *appsv1.Deployment) {
-	const name = "default"
-	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: lab.Management().URL(), CertificateAuthorityData: lab.Management().CA().CertificatePEM()}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: token}},
-		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name, Namespace: s.namespace}},
-		CurrentContext: name,
-	})
-	g.Expect(err).NotTo(HaveOccurred())
-	meta := metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}
-	labels := map[string]string{"app": agent.Name}
-	return &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{
-			"kubeconfig": kubeconfig, "clusterNamespace": []byte(s.workload.Namespace), "clusterName": []byte(s.workload.Name),
-			"deploymentNamespace": []byte(s.namespace),
-		}}, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{
-					Name: agent.Name, Image: "rancher/fleet-agent:v0.14.0", Command: []string{"fleetagent"},
-					Env: []corev1.EnvVar{{Name: "CHECKIN_INTERVAL", Value: "1s"}},
-				}}},
-			},
-		}}
 }
 
 // prune deletes the agent's Bundle when the namespace changes and the Fleet Cluster is

@@ -26,9 +26,12 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -52,9 +55,10 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 		longestRun = 1500 * time.Millisecond
 		// fewest is the number of clusters that live at any time.
 		fewest = 10
-		// askEvery is the number of kills between two times at which new tokens are
-		// asked for. They come at the earliest when the old ones are a minute old.
-		askEvery = 40
+		// askEvery is the mean number of kills between two times at which new tokens are
+		// asked for. They come at the earliest when the old ones are a minute old, so that
+		// the last are asked for after half of the kills.
+		askEvery = 8
 	)
 	g := NewWithT(t)
 	ctx := t.Context()
@@ -68,7 +72,7 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 	before := suite.Inventory(g, ctx, lab)
 	g.Expect(manager.Kill()).To(Succeed())
 
-	var all, living []*env.Workload
+	var all, living, out []*env.Workload
 	add := func() {
 		w := addLight(t, namespace, fmt.Sprintf("edge-%d", len(all)+1))
 		all, living = append(all, w), append(living, w)
@@ -79,14 +83,20 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 	for n := range kills {
 		g.Expect(manager.Start(ctx)).To(Succeed())
 		killTime := time.After(time.Duration(random.Int64N(int64(longestRun))))
-		if n%askEvery == askEvery/4 {
+		if n < kills/2 && random.IntN(askEvery) == 0 {
 			askForTokens(t, append([]*env.Workload{stays}, living...))
 		}
-		if i := random.IntN(len(living)); len(living) > fewest && random.IntN(2) == 0 {
-			suite.DeleteCluster(t, lab, living[i])
-			living = slices.Delete(living, i, i+1)
-		} else {
+		i, what := random.IntN(len(living)), random.IntN(4)
+		if len(living) <= fewest || what > 1 {
 			add()
+		} else {
+			if what == 0 {
+				suite.DeleteCluster(t, lab, living[i])
+			} else {
+				optOut(t, living[i])
+				out = append(out, living[i])
+			}
+			living = slices.Delete(living, i, i+1)
 		}
 		<-killTime
 		g.Expect(manager.Kill()).To(Succeed())
@@ -101,10 +111,13 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 			suite.EventuallyGone(t, lab, w)
 		}
 	}
+	for _, w := range out {
+		expectLeft(t, w)
+	}
 	clusters := &fleet.ClusterList{}
 	g.Expect(lab.Client.List(ctx, clusters, client.InNamespace(namespace))).To(Succeed())
 	g.Expect(clusters.Items).To(HaveLen(1+len(living)), "one Fleet Cluster for each")
-	t.Logf("%d clusters joined, %d of them were deleted meanwhile", len(all), len(all)-len(living))
+	t.Logf("%d clusters joined; meanwhile %d of them opted out, and %d were deleted", len(all), len(out), len(all)-len(living)-len(out))
 	removeAll(t, all, before)
 }
 
@@ -123,6 +136,30 @@ func expectWhole(t *testing.T, w *env.Workload) {
 		g.Expect(reports[0].Deployed).To(ConsistOf(bundle))
 		g.Expect(reports[0].Uninstalled).To(BeEmpty())
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed(), "%s", w.Key())
+}
+
+// optOut takes a Cluster out of Fleet, which lives on.
+func optOut(t *testing.T, w *env.Workload) {
+	t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
+	out := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"false"}}}`, fleetv1.RegisterLabel)
+	if err := lab.Client.Patch(t.Context(), cluster, client.RawPatch(types.MergePatchType, out)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectLeft fails unless the cluster that opted out has all that was deployed to it, and
+// no agent.
+func expectLeft(t *testing.T, w *env.Workload) {
+	t.Helper()
+	g := NewWithT(t)
+	for _, report := range w.AgentReports() {
+		g.Expect(report.Uninstalled).To(BeEmpty(), "%s", w.Key())
+		if slices.Contains(report.Deployed, bundle) {
+			suite.EventuallyDeployed(t, w, bundle)
+		}
+	}
+	g.Expect(w.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Satisfy(apierrors.IsNotFound), "%s", w.Key())
 }
 
 // seed returns the seed that the environment asks for, or a new one.

@@ -74,6 +74,7 @@ func expectNoWayOut(t *testing.T, w *env.Workload) {
 // without a node runs nothing that could connect to anything, nor has it what for.
 func TestAWorkloadClusterWithoutAWayOutJoinsAndLeavesNothing(t *testing.T) {
 	g := NewWithT(t)
+	before := suite.Inventory(g, t.Context(), lab)
 	w, object := join(t, env.ClusterOptions{Namespace: "joins", NoKubelet: true})
 	expectNothingRuns(t, w)
 	expectNoWayOut(t, w)
@@ -82,11 +83,14 @@ func TestAWorkloadClusterWithoutAWayOutJoinsAndLeavesNothing(t *testing.T) {
 	name := registrationOf(g, t, w).Status.Namespace
 	g.Expect(inManagerNamespace(g, t, name)).To(ConsistOf("Deployment", "NetworkPolicy", "Secret", "ServiceAccount", "Pod"))
 	suite.ExpectKept(t, w, bundle, object)
+	hosted := env.ManagerNamespace + "/" + name
+	g.Expect(suite.Inventory(g, t.Context(), lab)).To(ContainElements("*v1.Deployment "+hosted, "*v1.NetworkPolicy "+hosted))
 
 	suite.DeleteCluster(t, lab, w)
 	suite.EventuallyGone(t, lab, w)
 	g.Eventually(func(g Gomega) {
 		g.Expect(inManagerNamespace(g, t, name)).To(BeEmpty())
+		g.Expect(suite.Inventory(g, t.Context(), lab)).To(ConsistOf(append(before, "*v1.Namespace /joins")))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 }
 

@@ -31,6 +31,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -305,14 +306,12 @@ func setFleetImage(t *testing.T, image string) {
 	g.Expect(lab.Client.Update(t.Context(), configMap)).To(Succeed())
 }
 
-// registerWithFleet makes the Fleet Cluster that Fleet registers by itself.
+// registerWithFleet registers a cluster with Fleet and returns its Fleet Cluster.
 func registerWithFleet(t *testing.T, w *env.Workload, owners []metav1.OwnerReference) *fleet.Cluster {
 	t.Helper()
-	cluster := &fleet.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{"env": "prod"}, OwnerReferences: owners},
-		Spec:       fleet.ClusterSpec{ClientID: "of-fleet"},
-	}
-	NewWithT(t).Expect(lab.Client.Create(t.Context(), cluster)).To(Succeed())
+	suite.RegisterWithFleet(t, lab, w, func(cluster *unstructured.Unstructured) { cluster.SetOwnerReferences(owners) })
+	cluster := &fleet.Cluster{}
+	NewWithT(t).Expect(lab.Client.Get(t.Context(), w.Key(), cluster)).To(Succeed())
 	return cluster
 }
 

@@ -46,10 +46,12 @@ func TestRestoredRegistrationsUninstallNothing(t *testing.T) {
 		paused bool
 		// owned keeps the owner reference, which names a Cluster that is gone.
 		owned bool
+		// comeBack is the order in which the bundles are made again.
+		comeBack []string
 	}{
-		{name: "paused-with-old-owner", paused: true, owned: true},
-		{name: "paused-without-owner", paused: true},
-		{name: "at-once-with-old-owner", owned: true},
+		{name: "paused-with-old-owner", paused: true, owned: true, comeBack: []string{"db", "web"}},
+		{name: "paused-without-owner", paused: true, comeBack: []string{"web", "db"}},
+		{name: "at-once-with-old-owner", owned: true, comeBack: []string{"web", "db"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -81,8 +83,12 @@ func TestRestoredRegistrationsUninstallNothing(t *testing.T) {
 
 			annotate(t, target, w, fleetv1.TakeOverAnnotation, string(registration.Status.NamespaceUID))
 			suite.EventuallyCondition(t, target, w, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForBundlesReason)
-			g.Expect(w.AgentStarts()).To(HaveLen(1))
-			makeBundles(t, target, namespace, "db", "web")
+			for i, bundle := range tt.comeBack {
+				g.Eventually(missing).WithContext(ctx).WithArguments(w).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ConsistOf(tt.comeBack[i:]))
+				g.Expect(w.AgentStarts()).To(HaveLen(1))
+				g.Expect(writes(w)).To(HaveLen(written), "written to before %s was there", bundle)
+				makeBundles(t, target, namespace, bundle)
+			}
 			suite.EventuallyReady(t, target, w)
 			eventuallyDeployed(t, target, w, "db", "web")
 			eventuallyReports(t, target, w)

@@ -37,9 +37,6 @@ func adoption(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	const namespace, name = "adoption", "edge"
-	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
-	clusterNamespace := fleet.ClusterNamespace(namespace, name)
-	cluster := &fleet.Cluster{ObjectMeta: meta, Spec: fleet.ClusterSpec{ClientID: "known"}}
 	bundle := &fleet.Bundle{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fleet-agent-" + name}}
 	workspace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	policy := &fleetv1.FleetRegistrationPolicy{
@@ -50,27 +47,18 @@ func adoption(t *testing.T) {
 			Adoption:          fleetv1.AdoptionAdopt,
 		},
 	}
-	for _, obj := range []client.Object{
-		workspace,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: clusterNamespace, Annotations: map[string]string{
-			fleet.ClusterNamespaceAnnotation: namespace, fleet.ClusterAnnotation: name,
-		}}},
-		cluster, bundle, policy,
-	} {
+	w := suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Light: &lightapi.Options{}})
+	suite.RegisterWithFleet(t, lab, w, nil)
+	for _, obj := range []client.Object{bundle, policy} {
 		g.Expect(lab.Client.Create(ctx, obj)).To(Succeed())
 	}
 	t.Cleanup(func() { _ = lab.Client.Delete(context.Background(), policy) })
-	before := cluster.DeepCopy()
-	cluster.Status.Namespace = clusterNamespace
-	g.Expect(lab.Client.Status().Patch(ctx, cluster, client.MergeFrom(before))).To(Succeed())
-
-	w := suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, StartLater: true, NoKubelet: true, Light: &lightapi.Options{}})
 	g.Eventually(func(g Gomega) {
 		g.Expect(lab.Client.Get(ctx, client.ObjectKeyFromObject(workspace), workspace)).To(Succeed())
 		g.Expect(workspace.Annotations).To(HaveKey(fleetv1.AdoptingAnnotation))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	g.Expect(lab.Client.Delete(ctx, bundle)).To(Succeed())
-	suite.EventuallyCondition(t, lab, w, fleetv1.FleetClusterReadyCondition, metav1.ConditionTrue, fleetv1.FleetClusterCreatedReason)
+	suite.EventuallyCondition(t, lab, w, fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason)
 
 	// When it opts out, what its policy says then counts.
 	setLabel(g, ctx, w, "false")

@@ -23,7 +23,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,15 +38,17 @@ import (
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 )
 
-// Inventory names every object on the management cluster of the kinds that a
-// registration is made of. What comes and goes with a Cluster or a namespace by itself
+// Inventory names every object on the management cluster of the kinds that registrations
+// are made of, or that one of them has made for all. What comes and goes with a Cluster or a namespace by itself
 // is left out.
 func Inventory(g Gomega, ctx context.Context, lab *env.Lab) []string {
 	var objects []string
 	for _, list := range []client.ObjectList{
 		&fleetv1.FleetRegistrationList{}, &fleet.ClusterList{}, &fleet.BundleDeploymentList{},
 		&corev1.NamespaceList{}, &corev1.ServiceAccountList{}, &corev1.SecretList{},
-		&rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
+		&rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{},
+		&appsv1.DeploymentList{}, &networkingv1.NetworkPolicyList{},
+		&fleet.ClusterGroupList{}, &fleet.BundleNamespaceMappingList{},
 	} {
 		g.Expect(lab.Client.List(ctx, list)).To(Succeed())
 		items, err := meta.ExtractList(list)

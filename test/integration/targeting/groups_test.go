@@ -74,6 +74,7 @@ func TestTheGroupOfAClassOfAnotherNamespaceLivesAsLongAsItsClusters(t *testing.T
 	apply(t, newPolicy(t, namespace, `{"groups":"ClusterClass","classNamespaces":["group-classes"]}`))
 	makeClass(t, classes, "edge", map[string]string{"line": "edge", "argocd.argoproj.io/instance": "x"})
 	makeClass(t, classes, "core", nil)
+	before := suite.Inventory(g, t.Context(), lab)
 	one := join(t, namespace, "one", namespace, ofClass(classes, "edge"))
 	two := join(t, namespace, "two", namespace, ofClass(classes, "edge"))
 
@@ -131,8 +132,12 @@ func TestTheGroupOfAClassOfAnotherNamespaceLivesAsLongAsItsClusters(t *testing.T
 	g.Consistently(func(g Gomega) {
 		g.Expect(sharedObjects(g, t, namespace, classes, "edge")).To(Equal(made), "one of two Clusters is left")
 	}).WithTimeout(5 * time.Second).WithPolling(suite.Poll).Should(Succeed())
+	g.Expect(suite.Inventory(g, t.Context(), lab)).To(ContainElements(
+		fmt.Sprintf("%T %s/edge.%s", group, namespace, classes), fmt.Sprintf("%T %s/%s", mapping, classes, namespace)))
 	leave(t, three)
 	eventuallyShared(t, namespace, classes, "edge", false, false)
+	g.Eventually(suite.Inventory).WithContext(t.Context()).WithArguments(lab).
+		WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ConsistOf(append(before, "*v1.Namespace /"+namespace)))
 }
 
 // Fleet uninstalls at once what nothing brings to a cluster any more.
