@@ -452,7 +452,7 @@ func (r *Reconciler) park(ctx context.Context, key types.NamespacedName) error {
 	if err == nil {
 		return nil
 	}
-	if !clusterGone(err) {
+	if !upstream.Gone(err) {
 		return fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
 	var errs []error

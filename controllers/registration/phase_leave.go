@@ -79,9 +79,12 @@ func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.Ag
 			return ctrl.Result{}, r.leaveAsOrphan(ctx, s)
 		}
 	}
-	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
+	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{FoundGone: !exists}); !done {
 		return result, err
 	}
+	// There was no need to see the agent stop where there is no Fleet Cluster, or where it
+	// cannot have worked.
+	r.tryRemoveAgent(ctx, s, what)
 	return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeNormal, leftReason, "The cluster is out of Fleet. What Fleet deployed there goes on running")
 }
 

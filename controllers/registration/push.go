@@ -629,13 +629,19 @@ func notServed(err error) bool {
 		remote.Classify(err).Reason == fleetv1.NotKubernetesReason
 }
 
-// removeAgent removes the registration's agent. It leaves alone one that is not its own.
-func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration) error {
+// removeAgent removes the registration's agent, or stops it. It leaves alone one that is not
+// its own.
+func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, what fleetv1.AgentDeletion) error {
 	there, err := readAgent(ctx, workload)
 	if err != nil || !there.belongsTo(reg) {
 		return err
 	}
-	return removeAll(ctx, workload, reg.Spec.RegistrationID)
+	if what == fleetv1.AgentKeep {
+		if _, err := stop(ctx, workload, there); err != nil {
+			return err
+		}
+	}
+	return discard(ctx, workload, reg, there, what)
 }
 
 // removeAll removes every object of an agent.

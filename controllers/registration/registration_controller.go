@@ -375,7 +375,7 @@ func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
 		cluster := &clusterv1.Cluster{}
 		err := reader.Get(ctx, key, cluster)
-		if err != nil && !clusterGone(err) {
+		if err != nil && !upstream.Gone(err) {
 			return fmt.Errorf("reading Cluster %s: %w", key, err)
 		}
 		s.namesake = nil
@@ -389,12 +389,6 @@ func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
 		}
 	}
 	return nil
-}
-
-// clusterGone tells whether the error says that there is no such Cluster. A server that
-// does not serve the API at the moment says "not found" as well.
-func clusterGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // paused returns why the registration is paused, or nil.
