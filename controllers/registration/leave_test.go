@@ -206,6 +206,32 @@ func TestAnEarlierTryIsNoProofThatTheAgentStopped(t *testing.T) {
 	g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "the agent runs")
 }
 
+func TestTheClusterSaysThatItWaitsForBundles(t *testing.T) {
+	for name, joined := range map[string]bool{"never registered here": false, "was registered": true} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			if joined {
+				l = joinedLife(t)
+				g.Expect(l.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})).To(Succeed())
+			}
+			release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
+			l.eventsSoFar()
+			l.pass(40 * time.Hour)
+			for range 3 {
+				_, err = l.reconciler.Reconcile(t.Context(), edge)
+				g.Expect(err).NotTo(HaveOccurred())
+				l.pass(time.Minute)
+			}
+			condition, _ := l.fleetRegistered(t)
+			g.Expect(condition).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", fleetv1.WaitingForBundlesReason)))
+			g.Expect(l.eventsSoFar()).To(ConsistOf(ContainSubstring("Warning WaitingForBundles")))
+		})
+	}
+}
+
 func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
 	g := NewWithT(t)
 	l := newLife(t)
