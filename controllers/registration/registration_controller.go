@@ -121,6 +121,8 @@ type Reconciler struct {
 	Manifests string
 	// WatchFilter is the value that the watch label must have. Empty takes all.
 	WatchFilter string
+	// Namespace is the only one whose registrations are looked after. Empty means all.
+	Namespace string
 
 	attempts attempts
 	written  written.Versions
