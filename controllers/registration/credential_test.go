@@ -28,8 +28,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -285,4 +287,72 @@ func TestForeignRightsDoNotKeepAnAgentFromItsNewToken(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
 	g.Expect(hasReason(l.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.RBACForeignReason)).To(BeTrue())
+}
+
+// refuseUpstream lets the management cluster refuse what is written to put objects right.
+func (l *life) refuseUpstream() {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "", errors.New("a policy says no"))
+	l.reconciler.Upstream.Client = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return refused
+		},
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return refused
+		},
+	})
+}
+
+func TestARepairThatIsRefusedDoesNotKeepAnAgentFromItsNewToken(t *testing.T) {
+	orphan := func(t *testing.T, l *life) {
+		t.Helper()
+		cluster := l.fleetCluster(t)
+		cluster.Labels[fleetv1.OrphanLabel] = "true"
+		NewWithT(t).Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	}
+	for _, tt := range []struct {
+		name   string
+		damage func(*testing.T, *life)
+		token  string
+	}{
+		{"a Role", func(t *testing.T, l *life) {
+			t.Helper()
+			roles := &rbacv1.RoleList{}
+			NewWithT(t).Expect(l.List(t.Context(), roles)).To(Succeed())
+			roles.Items[0].Rules = nil
+			NewWithT(t).Expect(l.WithWatch.Update(t.Context(), &roles.Items[0])).To(Succeed())
+		}, "token-2"},
+		{"the Fleet Cluster", orphan, "token-2"},
+		{"the Fleet Cluster, and the account is not ours", func(t *testing.T, l *life) {
+			t.Helper()
+			orphan(t, l)
+			account := l.account(t)
+			account.Annotations = nil
+			NewWithT(t).Expect(l.WithWatch.Update(t.Context(), account)).To(Succeed())
+		}, "token-1"},
+		{"the Fleet Cluster, and its namespace is another", func(t *testing.T, l *life) {
+			t.Helper()
+			orphan(t, l)
+			g := NewWithT(t)
+			namespace := &corev1.Namespace{}
+			g.Expect(l.Get(t.Context(), client.ObjectKey{Name: l.registration(t).Status.Namespace}, namespace)).To(Succeed())
+			g.Expect(l.WithWatch.Delete(t.Context(), namespace.DeepCopy())).To(Succeed())
+			namespace.UID, namespace.ResourceVersion = "uid-of-another", ""
+			g.Expect(l.WithWatch.Create(t.Context(), namespace)).To(Succeed())
+		}, "token-1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			tt.damage(t, l)
+			l.refuseUpstream()
+			l.pass(40 * time.Hour)
+			l.heartbeat(t)
+
+			_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+			g.Expect(err).To(MatchError(ContainSubstring("a policy says no")))
+			g.Expect(l.pushedToken(t)).To(Equal(tt.token))
+			g.Expect(hasReason(l.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.InternalErrorReason)).To(BeTrue())
+		})
+	}
 }

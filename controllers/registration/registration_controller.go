@@ -428,8 +428,11 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	result, err := r.reconcileUpstream(ctx, s)
-	if err != nil || !result.IsZero() && !s.onlyRightsForeign() {
-		return result, err
+	switch {
+	case err != nil:
+		return ctrl.Result{}, errors.Join(err, r.keepAgent(ctx, s))
+	case !result.IsZero() && !s.onlyRightsForeign():
+		return result, nil
 	}
 	r.reconcileTarget(ctx, s)
 	agent, err := r.reconcileAgent(ctx, s)
@@ -437,6 +440,22 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 		agent = sooner(agent, result.RequeueAfter)
 	}
 	return agent, errors.Join(err, s.targetErr)
+}
+
+// keepAgent goes on with an agent that is in place although what it has on the management
+// cluster cannot be put right: it must not go dark for that. Its account and its cluster
+// namespace have to be there as they were.
+func (r *Reconciler) keepAgent(ctx context.Context, s *scope) error {
+	if s.registration.Status.Agent.Revision == "" {
+		return nil
+	}
+	account, err := r.Upstream.Account(ctx, s.upstreamInput())
+	if err != nil || account == "" {
+		return err
+	}
+	s.accountUID = account
+	_, err = r.reconcileAgent(ctx, s)
+	return err
 }
 
 // onlyRightsForeign tells whether nothing but the agent's rights is in someone else's
