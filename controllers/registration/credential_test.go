@@ -19,6 +19,8 @@ package registration
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,7 @@ import (
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
 // joinedLife is one whose agent reports.
@@ -353,6 +356,30 @@ func TestARepairThatIsRefusedDoesNotKeepAnAgentFromItsNewToken(t *testing.T) {
 			g.Expect(err).To(MatchError(ContainSubstring("a policy says no")))
 			g.Expect(l.pushedToken(t)).To(Equal(tt.token))
 			g.Expect(hasReason(l.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.InternalErrorReason)).To(BeTrue())
+		})
+	}
+}
+
+func TestNoTokenIsIssuedAgainAndAgainForASecretThatIsRefused(t *testing.T) {
+	for name, path := range map[string]string{"the Secret": "/secrets", "its Namespace": "/api/v1/namespaces/" + agent.Namespace} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			l.workload.SetFault(lightapi.When(func(req *http.Request) bool {
+				return req.Method != http.MethodGet && strings.HasSuffix(req.URL.Path, path)
+			}, lightapi.Refuse(http.StatusForbidden)))
+			for range 10 {
+				_, err := l.reconciler.Reconcile(t.Context(), edge)
+				g.Expect(err).NotTo(HaveOccurred())
+				l.pass(time.Minute)
+			}
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ObjectRejectedReason)
+			g.Expect(l.tokens).To(Equal(1))
+
+			l.workload.SetFault(nil)
+			l.pass(5 * time.Minute)
+			l.reconcile(t)
+			g.Expect(l.pushedToken(t)).To(Equal("token-2"))
 		})
 	}
 }

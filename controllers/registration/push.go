@@ -88,6 +88,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 			return false, err
 		}
 	}
+	if s.attempt.undelivered {
+		if err := mayDeliver(ctx, workload, input, there); err != nil {
+			return false, err
+		}
+	}
 	value, credential, err := r.credential(ctx, s, there)
 	if err != nil {
 		return false, err
@@ -102,6 +107,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		secret.Data = agent.Renewed(there.secret, value)
 	}
 	done, err := write(ctx, workload, input, secret, pullSecrets, there, scope)
+	s.attempt.undelivered = !done.credential
 	if err != nil {
 		return done.any, err
 	}
@@ -517,8 +523,9 @@ func (p presentAgent) toWrite(beforeTurn bool, reg *fleetv1.FleetRegistration) e
 
 // outcome is what became of the writing of objects.
 type outcome struct {
-	// any says that something was written, deployment that the Deployment was.
-	any, deployment bool
+	// any says that something was written, deployment that the Deployment was, credential
+	// that the Secret is in place.
+	any, deployment, credential bool
 	// note is about what the cluster does not serve.
 	note string
 }
@@ -547,6 +554,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		if err != nil {
 			return done, err
 		}
+		done.credential = true
 		applied, err = writePullSecrets(ctx, workload, pullSecrets, scope)
 		done.any = done.any || applied
 		if err != nil {
@@ -554,6 +562,23 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		}
 	}
 	return done, nil
+}
+
+// mayDeliver tries whether the workload cluster takes the agent's Secret, before another
+// token is issued that may not get there either.
+func mayDeliver(ctx context.Context, workload *remote.Client, input agent.Input, there presentAgent) error {
+	if _, err := apply(ctx, workload, agent.Objects(input)[0], whatDiffers); err != nil {
+		return err
+	}
+	secret := agent.Secret(input, "")
+	var err error
+	if there.secret == nil {
+		err = workload.Create(ctx, secret, client.FieldOwner(upstream.FieldOwner), client.DryRunAll)
+	} else {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"data":{"token":""}}`))
+		err = workload.Patch(ctx, secret, patch, client.FieldOwner(upstream.FieldOwner), client.DryRunAll)
+	}
+	return rejected(agent.Secret(input, ""), err)
 }
 
 func writeSecret(ctx context.Context, workload *remote.Client, credential, live *corev1.Secret) (wrote bool, err error) {
