@@ -32,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -382,4 +383,48 @@ func TestNoTokenIsIssuedAgainAndAgainForASecretThatIsRefused(t *testing.T) {
 			g.Expect(l.pushedToken(t)).To(Equal("token-2"))
 		})
 	}
+}
+
+// Between the look at an agent and the writes to it there is time for another to come.
+func TestASecretThatAnotherHasTakenSinceItWasJudgedIsLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	theirs := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+fleetv1.RegistrationIDAnnotation+`":"theirs"}}}`))
+	try := l.reconciler.TryToken
+	l.reconciler.TryToken = func(ctx context.Context, value, namespace string) error {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+		g.Expect(l.client.Patch(ctx, secret, theirs)).To(Succeed())
+		return try(ctx, value, namespace)
+	}
+	l.pass(40 * time.Hour)
+	l.heartbeat(t)
+	for range 2 {
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		l.pass(5 * time.Minute)
+	}
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ForeignAgentReason)
+}
+
+func TestNothingIsRemovedOnceAnotherAgentHasTakenThePlaceOfTheOneThatWasJudged(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	workload, err := l.reconciler.Dialer.Connect(l.workload.Kubeconfig())
+	g.Expect(err).NotTo(HaveOccurred())
+	defer workload.Close()
+	there, err := readAgent(t.Context(), workload)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, obj := range []client.Object{l.deployment(t), there.secret.DeepCopy()} {
+		g.Expect(l.client.Delete(t.Context(), obj)).To(Succeed())
+		obj.SetResourceVersion("")
+		obj.SetUID("")
+		g.Expect(l.client.Create(t.Context(), obj)).To(Succeed())
+	}
+	g.Expect(apierrors.IsConflict(removeAll(t.Context(), workload, "id", there))).To(BeTrue())
+	for _, obj := range []client.Object{&corev1.Secret{}, &corev1.ServiceAccount{}, &corev1.ConfigMap{}} {
+		g.Expect(l.has(t, obj)).To(BeTrue())
+	}
+	g.Expect(apierrors.IsConflict(discard(t.Context(), workload, l.registration(t), there, fleetv1.AgentKeep))).To(BeTrue())
+	g.Expect(l.has(t, &corev1.Secret{})).To(BeTrue())
 }

@@ -228,12 +228,15 @@ func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetReg
 		if err := removePullSecrets(ctx, workload, reg.Spec.RegistrationID, nil); err != nil {
 			return err
 		}
-		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
+		if there.secret == nil {
+			return nil
+		}
+		return remove(ctx, workload, there.secret)
 	case !there.belongsTo(reg):
 		// Nobody's, such as what another registration left stopped.
 		return nil
 	}
-	return removeAll(ctx, workload, reg.Spec.RegistrationID)
+	return removeAll(ctx, workload, reg.Spec.RegistrationID, there)
 }
 
 // uninstalled takes the agent away once everything that it deployed is uninstalled, the

@@ -312,7 +312,7 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 		// Cluster API was moved into the cluster that it had made, where our agent still
 		// runs: Fleet has one of its own for the management cluster.
 		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByUs {
-			if err := removeAll(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
+			if err := removeAll(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
 				return err
 			}
 		}
@@ -583,6 +583,8 @@ func mayDeliver(ctx context.Context, workload *remote.Client, input agent.Input,
 
 func writeSecret(ctx context.Context, workload *remote.Client, credential, live *corev1.Secret) (wrote bool, err error) {
 	if live != nil {
+		// No other than the one that was judged: who took it over meanwhile keeps it.
+		credential.ResourceVersion = live.ResourceVersion
 		return apply(ctx, workload, credential, whatDiffers)
 	}
 	err = workload.Create(ctx, credential, client.FieldOwner(upstream.FieldOwner))
@@ -669,17 +671,37 @@ func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.Flee
 	return discard(ctx, workload, reg, there, what)
 }
 
-// removeAll removes every object of an agent.
-func removeAll(ctx context.Context, workload *remote.Client, registrationID string) error {
+// removeAll removes every object of an agent that was judged. If another one has taken its
+// place since, nothing more is removed.
+func removeAll(ctx context.Context, workload *remote.Client, registrationID string, there presentAgent) error {
 	errs := []error{removePullSecrets(ctx, workload, registrationID, nil)}
 	for _, obj := range agent.Leftovers() {
-		errs = append(errs, remove(ctx, workload, obj))
+		switch obj.(type) {
+		case *appsv1.Deployment:
+			if there.deployment != nil {
+				obj = there.deployment
+			}
+		case *corev1.Secret:
+			if there.secret != nil {
+				obj = there.secret
+			}
+		}
+		err := remove(ctx, workload, obj)
+		if apierrors.IsConflict(err) {
+			return err
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// remove removes an object: the one of that UID where it has one, else any of its name.
 func remove(ctx context.Context, workload *remote.Client, obj client.Object) error {
-	err := workload.Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	opts := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
+	if uid := obj.GetUID(); uid != "" {
+		opts = append(opts, client.Preconditions{UID: &uid})
+	}
+	err := workload.Delete(ctx, obj, opts...)
 	if err != nil && (notServed(err) || notServedInMemory(ctx, workload, obj, err)) {
 		return nil
 	}
