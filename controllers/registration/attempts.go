@@ -77,6 +77,8 @@ type attempt struct {
 	nextCheck time.Time
 	// seenAtCheck is the newest heartbeat at the last of those looks.
 	seenAtCheck time.Time
+	// undelivered says that the last token did not reach the workload cluster.
+	undelivered bool
 	// reporting is the UID of the Fleet Cluster on which a heartbeat was last seen, and
 	// seen the newest one there.
 	reporting types.UID

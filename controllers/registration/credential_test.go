@@ -19,6 +19,8 @@ package registration
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,12 +30,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
 // joinedLife is one whose agent reports.
@@ -285,4 +291,140 @@ func TestForeignRightsDoNotKeepAnAgentFromItsNewToken(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
 	g.Expect(hasReason(l.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.RBACForeignReason)).To(BeTrue())
+}
+
+// refuseUpstream lets the management cluster refuse what is written to put objects right.
+func (l *life) refuseUpstream() {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "", errors.New("a policy says no"))
+	l.reconciler.Upstream.Client = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return refused
+		},
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return refused
+		},
+	})
+}
+
+func TestARepairThatIsRefusedDoesNotKeepAnAgentFromItsNewToken(t *testing.T) {
+	orphan := func(t *testing.T, l *life) {
+		t.Helper()
+		cluster := l.fleetCluster(t)
+		cluster.Labels[fleetv1.OrphanLabel] = "true"
+		NewWithT(t).Expect(l.WithWatch.Update(t.Context(), cluster)).To(Succeed())
+	}
+	for _, tt := range []struct {
+		name   string
+		damage func(*testing.T, *life)
+		token  string
+	}{
+		{"a Role", func(t *testing.T, l *life) {
+			t.Helper()
+			roles := &rbacv1.RoleList{}
+			NewWithT(t).Expect(l.List(t.Context(), roles)).To(Succeed())
+			roles.Items[0].Rules = nil
+			NewWithT(t).Expect(l.WithWatch.Update(t.Context(), &roles.Items[0])).To(Succeed())
+		}, "token-2"},
+		{"the Fleet Cluster", orphan, "token-2"},
+		{"the Fleet Cluster, and the account is not ours", func(t *testing.T, l *life) {
+			t.Helper()
+			orphan(t, l)
+			account := l.account(t)
+			account.Annotations = nil
+			NewWithT(t).Expect(l.WithWatch.Update(t.Context(), account)).To(Succeed())
+		}, "token-1"},
+		{"the Fleet Cluster, and its namespace is another", func(t *testing.T, l *life) {
+			t.Helper()
+			orphan(t, l)
+			g := NewWithT(t)
+			namespace := &corev1.Namespace{}
+			g.Expect(l.Get(t.Context(), client.ObjectKey{Name: l.registration(t).Status.Namespace}, namespace)).To(Succeed())
+			g.Expect(l.WithWatch.Delete(t.Context(), namespace.DeepCopy())).To(Succeed())
+			namespace.UID, namespace.ResourceVersion = "uid-of-another", ""
+			g.Expect(l.WithWatch.Create(t.Context(), namespace)).To(Succeed())
+		}, "token-1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			tt.damage(t, l)
+			l.refuseUpstream()
+			l.pass(40 * time.Hour)
+			l.heartbeat(t)
+
+			_, err := l.reconciler.Reconcile(t.Context(), edge)
+
+			g.Expect(err).To(MatchError(ContainSubstring("a policy says no")))
+			g.Expect(l.pushedToken(t)).To(Equal(tt.token))
+			g.Expect(hasReason(l.registration(t), fleetv1.FleetClusterReadyCondition, fleetv1.InternalErrorReason)).To(BeTrue())
+		})
+	}
+}
+
+func TestNoTokenIsIssuedAgainAndAgainForASecretThatIsRefused(t *testing.T) {
+	for name, path := range map[string]string{"the Secret": "/secrets", "its Namespace": "/api/v1/namespaces/" + agent.Namespace} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			l.workload.SetFault(lightapi.When(func(req *http.Request) bool {
+				return req.Method != http.MethodGet && strings.HasSuffix(req.URL.Path, path)
+			}, lightapi.Refuse(http.StatusForbidden)))
+			for range 10 {
+				_, err := l.reconciler.Reconcile(t.Context(), edge)
+				g.Expect(err).NotTo(HaveOccurred())
+				l.pass(time.Minute)
+			}
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ObjectRejectedReason)
+			g.Expect(l.tokens).To(Equal(1))
+
+			l.workload.SetFault(nil)
+			l.pass(5 * time.Minute)
+			l.reconcile(t)
+			g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+		})
+	}
+}
+
+// Between the look at an agent and the writes to it there is time for another to come.
+func TestASecretThatAnotherHasTakenSinceItWasJudgedIsLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	theirs := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+fleetv1.RegistrationIDAnnotation+`":"theirs"}}}`))
+	try := l.reconciler.TryToken
+	l.reconciler.TryToken = func(ctx context.Context, value, namespace string) error {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+		g.Expect(l.client.Patch(ctx, secret, theirs)).To(Succeed())
+		return try(ctx, value, namespace)
+	}
+	l.pass(40 * time.Hour)
+	l.heartbeat(t)
+	for range 2 {
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).NotTo(HaveOccurred())
+		l.pass(5 * time.Minute)
+	}
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"))
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ForeignAgentReason)
+}
+
+func TestNothingIsRemovedOnceAnotherAgentHasTakenThePlaceOfTheOneThatWasJudged(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	workload, err := l.reconciler.Dialer.Connect(l.workload.Kubeconfig())
+	g.Expect(err).NotTo(HaveOccurred())
+	defer workload.Close()
+	there, err := readAgent(t.Context(), workload)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, obj := range []client.Object{l.deployment(t), there.secret.DeepCopy()} {
+		g.Expect(l.client.Delete(t.Context(), obj)).To(Succeed())
+		obj.SetResourceVersion("")
+		obj.SetUID("")
+		g.Expect(l.client.Create(t.Context(), obj)).To(Succeed())
+	}
+	g.Expect(apierrors.IsConflict(removeAll(t.Context(), workload, "id", there))).To(BeTrue())
+	for _, obj := range []client.Object{&corev1.Secret{}, &corev1.ServiceAccount{}, &corev1.ConfigMap{}} {
+		g.Expect(l.has(t, obj)).To(BeTrue())
+	}
+	g.Expect(apierrors.IsConflict(discard(t.Context(), workload, l.registration(t), there, fleetv1.AgentKeep))).To(BeTrue())
+	g.Expect(l.has(t, &corev1.Secret{})).To(BeTrue())
 }

@@ -19,6 +19,8 @@ package registration
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/agentsim"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
 // running gives the workload cluster a pod of the agent and a release of its.
@@ -201,6 +204,32 @@ func TestAnEarlierTryIsNoProofThatTheAgentStopped(t *testing.T) {
 	l.clock.SetTime(reg.Status.Conditions[0].LastTransitionTime.Time)
 	g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
 	g.Expect(l.fleetCluster(t)).NotTo(BeNil(), "the agent runs")
+}
+
+func TestTheClusterSaysThatItWaitsForBundles(t *testing.T) {
+	for name, joined := range map[string]bool{"never registered here": false, "was registered": true} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			if joined {
+				l = joinedLife(t)
+				g.Expect(l.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})).To(Succeed())
+			}
+			release, err := agentsim.ReleaseSecret("app", agent.Namespace)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(l.client.Create(t.Context(), release)).To(Succeed())
+			l.eventsSoFar()
+			l.pass(40 * time.Hour)
+			for range 3 {
+				_, err = l.reconciler.Reconcile(t.Context(), edge)
+				g.Expect(err).NotTo(HaveOccurred())
+				l.pass(time.Minute)
+			}
+			condition, _ := l.fleetRegistered(t)
+			g.Expect(condition).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", fleetv1.WaitingForBundlesReason)))
+			g.Expect(l.eventsSoFar()).To(ConsistOf(ContainSubstring("Warning WaitingForBundles")))
+		})
+	}
 }
 
 func TestABundleDeploymentThatIsGoingIsAsGoodAsGone(t *testing.T) {
@@ -426,6 +455,210 @@ func (l *life) expectJoinsAnew(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(meta.FindStatusCondition(l.registration(t).Status.Conditions, fleetv1.AgentDeployedCondition)).To(
 		HaveField("Reason", fleetv1.AgentDeployedReason), "%+v", l.registration(t).Status)
+}
+
+// readsOnce lets the next read of the Fleet Cluster, live, come out as answer says; those
+// after it are real.
+func (l *life) readsOnce(answer func(*fleet.Cluster) error) {
+	done := false
+	l.reconciler.Upstream.Reader = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, obj, opts...)
+			if cluster, ok := obj.(*fleet.Cluster); ok && !done {
+				done = true
+				return answer(cluster)
+			}
+			return err
+		},
+	})
+}
+
+// What one read says must not be undone by the next: the agent would be left running, and
+// uninstall all as the Fleet Cluster goes.
+func TestAFleetClusterThatIsThereAgainIsNotDeletedUnderARunningAgent(t *testing.T) {
+	for name, answer := range map[string]func(*fleet.Cluster) error{
+		"its API is not served": func(*fleet.Cluster) error { return fleetNotServed() },
+		"a server is behind": func(*fleet.Cluster) error {
+			return apierrors.NewNotFound(fleet.GroupVersion.WithResource("clusters").GroupResource(), "edge-1")
+		},
+		"its annotation is off": func(cluster *fleet.Cluster) error {
+			delete(cluster.Annotations, fleetv1.RegistrationIDAnnotation)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			accounts := l.accounts(t)
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+			l.readsOnce(answer)
+			_, err := l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).To(HaveOccurred(), "it is tried again")
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil())
+			g.Expect(l.accounts(t)).To(Equal(accounts))
+			g.Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			g.Expect(l.deployment(t).Spec.Replicas).To(Equal(ptr.To[int32](0)))
+		})
+		t.Run(name+", and only the registration was deleted", func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			accounts, writes := l.accounts(t), len(l.workload.Writes())
+			g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+			l.readsOnce(answer)
+			_, err := l.reconciler.Reconcile(t.Context(), edge)
+			g.Expect(err).To(HaveOccurred(), "it is tried again")
+			g.Expect(l.once(t)).To(BeEmpty())
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil())
+			g.Expect(l.accounts(t)).To(Equal(accounts))
+			g.Expect(l.workload.Writes()).To(HaveLen(writes))
+		})
+	}
+}
+
+// fleetNotServed is what a server answers of an API that it does not serve.
+func fleetNotServed() error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", fleet.GroupVersion.WithResource("clusters").GroupResource(), "edge-1", "404 page not found", 0, true)
+}
+
+// withoutFleet lets the management cluster serve no API of Fleet's to live reads.
+func (l *life) withoutFleet() {
+	l.reconciler.Upstream.Reader = interceptor.NewClient(l.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*fleet.Cluster); ok {
+				return fleetNotServed()
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+}
+
+func TestNobodyLeavesWhileFleetsAPIIsNotServed(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	accounts, writes := l.accounts(t), len(l.workload.Writes())
+	l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+	l.eventsSoFar()
+	reader := l.reconciler.Upstream.Reader
+	l.withoutFleet()
+	for range 3 {
+		_, err := l.reconciler.Reconcile(t.Context(), edge)
+		g.Expect(err).To(HaveOccurred())
+		l.pass(2 * time.Minute)
+	}
+	g.Expect(l.accounts(t)).To(Equal(accounts))
+	g.Expect(l.workload.Writes()).To(HaveLen(writes))
+	g.Expect(l.eventsSoFar()).To(BeEmpty())
+
+	l.reconciler.Upstream.Reader = reader
+	l.deploymentStatus(t, 0)
+	g.Expect(l.once(t)).NotTo(BeEmpty())
+	g.Expect(l.deployment(t).Spec.Replicas).To(Equal(ptr.To[int32](0)))
+}
+
+// A finalizer must not hold a Namespace for ever because Fleet is gone.
+func TestADeletionEndsWhereFleetsAPIIsGoneForGood(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.withoutFleet()
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
+	_, err := l.reconciler.Reconcile(t.Context(), edge)
+	g.Expect(err).To(HaveOccurred(), "it may come back")
+	l.expect(t, fleetv1.DeletingCondition, metav1.ConditionTrue, fleetv1.WaitingForFleetReason)
+
+	l.pass(fleetDeletionTimeout + time.Second)
+	g.Expect(l.once(t)).To(BeEmpty())
+	g.Expect(l.accounts(t)).To(BeZero())
+}
+
+func TestAnAgentWhoseFleetClusterIsGoneLeavesAsThePolicySays(t *testing.T) {
+	for what, there := range map[fleetv1.AgentDeletion]bool{fleetv1.AgentRemove: false, fleetv1.AgentKeep: true} {
+		t.Run(string(what), func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			g.Expect(l.WithWatch.Delete(t.Context(), l.fleetCluster(t))).To(Succeed())
+			l.fleetDeletes(t)
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{Agent: what})
+			g.Expect(l.once(t)).To(BeEmpty())
+			g.Expect(l.has(t, &corev1.Secret{})).To(BeFalse())
+			g.Expect(l.has(t, &appsv1.Deployment{})).To(Equal(there))
+			if there {
+				g.Expect(l.deployment(t).Spec.Replicas).To(Equal(ptr.To[int32](0)))
+			}
+		})
+	}
+}
+
+// rejectDeployments lets the workload cluster refuse the agent's Deployment.
+func (l *life) rejectDeployments() {
+	l.workload.SetFault(lightapi.When(func(req *http.Request) bool {
+		return strings.Contains(req.URL.Path, "/deployments/") && req.Method == http.MethodPatch
+	}, lightapi.Refuse(http.StatusForbidden)))
+}
+
+func TestWhatThereIsOfAnAgentThatWasNeverCompleteIsTakenAway(t *testing.T) {
+	refuseSecrets := lightapi.When(func(req *http.Request) bool {
+		return strings.HasSuffix(req.URL.Path, "/secrets/"+agent.Name) && req.Method == http.MethodDelete
+	}, lightapi.Refuse(http.StatusServiceUnavailable))
+	for _, tt := range []struct {
+		name string
+		// first is what the workload cluster does as the Cluster leaves, later what it does
+		// once Fleet has deleted the namespace.
+		first, later lightapi.Fault
+		stays        bool
+	}{
+		{name: "at once"},
+		{name: "by the second try", first: refuseSecrets},
+		{name: "not at all", first: refuseSecrets, later: refuseSecrets, stays: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			l.rejectDeployments()
+			for range 2 {
+				_, err := l.reconciler.Reconcile(t.Context(), edge)
+				g.Expect(err).NotTo(HaveOccurred())
+				l.pass(time.Minute)
+			}
+			l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ObjectRejectedReason)
+			g.Expect(l.has(t, &corev1.Secret{})).To(BeTrue())
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+			l.eventsSoFar()
+
+			l.workload.SetFault(tt.first)
+			g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+			l.workload.SetFault(tt.later)
+			l.fleetDeletes(t)
+			g.Expect(l.once(t)).To(BeEmpty())
+
+			g.Expect(l.has(t, &corev1.Secret{})).To(Equal(tt.stays))
+			events := l.eventsSoFar()
+			g.Expect(events).To(ContainElement(ContainSubstring("Normal LeftFleet")))
+			if tt.stays {
+				g.Expect(events).To(ContainElement(ContainSubstring("Warning AgentCleanupSkipped")))
+			} else {
+				g.Expect(events).To(HaveLen(1))
+			}
+		})
+	}
+}
+
+func TestAnAgentThatStaysBehindWithItsClusterIsToldOf(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.eventsSoFar()
+	g.Expect(l.workload.Stop()).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+	l.clock.SetTime(time.Now())
+	g.Expect(l.once(t)).To(Equal(fleetv1.WaitingForFleetReason))
+	l.once(t)
+	g.Expect(l.eventsSoFar()).To(ConsistOf(And(ContainSubstring("Warning AgentCleanupSkipped"), ContainSubstring("the connection was refused"))), "once")
 }
 
 func TestAPauseDoesNotCountAgainstLeaving(t *testing.T) {

@@ -89,7 +89,7 @@ func (r *Reconciler) doomed(ctx context.Context, s *scope) (bool, error) {
 	key := client.ObjectKeyFromObject(s.registration)
 	cluster := &clusterv1.Cluster{}
 	switch err := r.APIReader.Get(ctx, key, cluster); {
-	case clusterGone(err), err == nil && (cluster.UID != s.cluster.UID || !cluster.DeletionTimestamp.IsZero()):
+	case upstream.Gone(err), err == nil && (cluster.UID != s.cluster.UID || !cluster.DeletionTimestamp.IsZero()):
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("reading Cluster %s: %w", key, err)
@@ -114,9 +114,9 @@ func (r *Reconciler) finishLeaving(ctx context.Context, s *scope) (done bool, _ 
 	case err != nil:
 		return false, ctrl.Result{}, err
 	}
-	done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{})
+	done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{FoundGone: true})
 	if done && err == nil {
-		r.tryRemoveAgent(ctx, s)
+		r.tryRemoveAgent(ctx, s, fleetv1.AgentRemove)
 	}
 	return done, result, err
 }
@@ -147,7 +147,7 @@ func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, erro
 		if done, err := r.removeHosted(ctx, s, stopTimeout); err != nil || !done {
 			return ctrl.Result{RequeueAfter: time.Second}, err
 		}
-		r.tryRemoveAgent(ctx, s)
+		r.tryRemoveAgent(ctx, s, fleetv1.AgentRemove)
 	}
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
 		return result, err
@@ -192,18 +192,25 @@ func (r *Reconciler) tellOfNamespace(s *scope, namespace string) {
 		"Fleet did not delete namespace %s in %s. Look whether fleet-controller runs, and delete it once nothing in it is needed", namespace, fleetDeletionTimeout)
 }
 
-// tryRemoveAgent makes one attempt to take the agent out of a workload cluster that
-// is about to go or to be registered anew. What comes of it changes nothing.
-func (r *Reconciler) tryRemoveAgent(ctx context.Context, s *scope) {
-	if s.registration.Status.Agent.Revision == "" {
+// agentLeftReason is the reason of the event for an agent that could not be taken out of
+// its workload cluster with its registration.
+const agentLeftReason = "AgentCleanupSkipped"
+
+// tryRemoveAgent makes one attempt to take the agent, of which not all may have been put in
+// place, out of a workload cluster that is about to go or where it can do nothing any more.
+// What comes of it changes nothing.
+func (r *Reconciler) tryRemoveAgent(ctx context.Context, s *scope, what fleetv1.AgentDeletion) {
+	if s.registration.Status.Agent.Revision == "" && !isTrue(s.registration, fleetv1.WorkloadReachableCondition) {
 		return
 	}
 	err := r.toWorkload(ctx, s, func(ctx context.Context, workload *remote.Client) error {
-		return removeAgent(ctx, workload, s.registration)
+		return removeAgent(ctx, workload, s.registration, what)
 	})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("Leaving the agent in the workload cluster", "reason", remote.Classify(err).Reason)
+	if err == nil {
+		return
 	}
+	r.Recorder.Eventf(s.registration, nil, corev1.EventTypeWarning, agentLeftReason, "Deregister",
+		"What there is of the agent stays in the workload cluster: %s", remote.Classify(err).Message)
 }
 
 // errOtherCluster says that a kubeconfig leads to a cluster which is not the one that was

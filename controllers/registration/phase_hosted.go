@@ -452,7 +452,7 @@ func (r *Reconciler) park(ctx context.Context, key types.NamespacedName) error {
 	if err == nil {
 		return nil
 	}
-	if !clusterGone(err) {
+	if !upstream.Gone(err) {
 		return fmt.Errorf("reading FleetRegistration %s: %w", key, err)
 	}
 	var errs []error
@@ -466,7 +466,7 @@ func (r *Reconciler) park(ctx context.Context, key types.NamespacedName) error {
 // also one that is gone.
 func (r *Reconciler) hostedToRegistrations(ctx context.Context, obj client.Object) []reconcile.Request {
 	requests := r.placedToRegistrations(ctx, obj)
-	if key := upstream.HostedFor(obj); key.Name != "" {
+	if key := upstream.HostedFor(obj); key.Name != "" && (r.Namespace == "" || r.Namespace == key.Namespace) {
 		requests = append(requests, reconcile.Request{NamespacedName: key})
 	}
 	return requests

@@ -818,3 +818,13 @@ func TestAHostedAgentWaitsForAnAddressOfTheManagementCluster(t *testing.T) {
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.ManagementClusterUnresolvedReason)
 	g.Expect(l.inManagerNamespace(t)).To(BeZero())
 }
+
+func TestAHostedAgentOfAnotherManagersNamespaceIsNoneOfOurs(t *testing.T) {
+	g := NewWithT(t)
+	_, r := newManagement(t)
+	theirs := client.ObjectKey{Namespace: "team-b", Name: "edge-1"}
+	hosted := agent.HostedDeployment(agent.Input{ClusterNamespace: "cluster-b"}, agent.Hosting{Namespace: managerNamespace, Registration: theirs})
+	g.Expect(r.hostedToRegistrations(t.Context(), hosted)).To(ConsistOf(HaveField("NamespacedName", theirs)))
+	r.Namespace = "team-a"
+	g.Expect(r.hostedToRegistrations(t.Context(), hosted)).To(BeEmpty())
+}

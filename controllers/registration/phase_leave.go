@@ -87,9 +87,12 @@ func (r *Reconciler) leaveRunning(ctx context.Context, s *scope, what fleetv1.Ag
 			return ctrl.Result{}, r.leaveAsOrphan(ctx, s)
 		}
 	}
-	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
+	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{FoundGone: !exists}); !done {
 		return result, err
 	}
+	// There was no need to see the agent stop where there is no Fleet Cluster, or where it
+	// cannot have worked.
+	r.tryRemoveAgent(ctx, s, what)
 	return ctrl.Result{}, r.left(ctx, s, corev1.EventTypeNormal, leftReason, "The cluster is out of Fleet. What Fleet deployed there goes on running")
 }
 
@@ -233,12 +236,15 @@ func discard(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetReg
 		if err := removePullSecrets(ctx, workload, reg.Spec.RegistrationID, nil); err != nil {
 			return err
 		}
-		return remove(ctx, workload, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}})
+		if there.secret == nil {
+			return nil
+		}
+		return remove(ctx, workload, there.secret)
 	case !there.belongsTo(reg):
 		// Nobody's, such as what another registration left stopped.
 		return nil
 	}
-	return removeAll(ctx, workload, reg.Spec.RegistrationID)
+	return removeAll(ctx, workload, reg.Spec.RegistrationID, there)
 }
 
 // uninstalled takes the agent away once everything that it deployed is uninstalled, the

@@ -88,6 +88,11 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 			return false, err
 		}
 	}
+	if s.attempt.undelivered {
+		if err := mayDeliver(ctx, workload, input, there); err != nil {
+			return false, err
+		}
+	}
 	value, credential, err := r.credential(ctx, s, there)
 	if err != nil {
 		return false, err
@@ -102,6 +107,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 		secret.Data = agent.Renewed(there.secret, value)
 	}
 	done, err := write(ctx, workload, input, secret, pullSecrets, there, scope)
+	s.attempt.undelivered = !done.credential
 	if err != nil {
 		return done.any, err
 	}
@@ -307,7 +313,7 @@ func (r *Reconciler) mayRegister(ctx context.Context, s *scope, workload *remote
 		// Cluster API was moved into the cluster that it had made, where our agent still
 		// runs: Fleet has one of its own for the management cluster.
 		if there.holder(s.registration.Spec.RegistrationID) == agent.HeldByUs {
-			if err := removeAll(ctx, workload, s.registration.Spec.RegistrationID); err != nil {
+			if err := removeAll(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
 				return err
 			}
 		}
@@ -518,8 +524,9 @@ func (p presentAgent) toWrite(beforeTurn bool, reg *fleetv1.FleetRegistration) e
 
 // outcome is what became of the writing of objects.
 type outcome struct {
-	// any says that something was written, deployment that the Deployment was.
-	any, deployment bool
+	// any says that something was written, deployment that the Deployment was, credential
+	// that the Secret is in place.
+	any, deployment, credential bool
 	// note is about what the cluster does not serve.
 	note string
 }
@@ -548,6 +555,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 		if err != nil {
 			return done, err
 		}
+		done.credential = true
 		applied, err = writePullSecrets(ctx, workload, pullSecrets, scope)
 		done.any = done.any || applied
 		if err != nil {
@@ -557,8 +565,27 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 	return done, nil
 }
 
+// mayDeliver tries whether the workload cluster takes the agent's Secret, before another
+// token is issued that may not get there either.
+func mayDeliver(ctx context.Context, workload *remote.Client, input agent.Input, there presentAgent) error {
+	if _, err := apply(ctx, workload, agent.Objects(input)[0], whatDiffers); err != nil {
+		return err
+	}
+	secret := agent.Secret(input, "")
+	var err error
+	if there.secret == nil {
+		err = workload.Create(ctx, secret, client.FieldOwner(upstream.FieldOwner), client.DryRunAll)
+	} else {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"data":{"token":""}}`))
+		err = workload.Patch(ctx, secret, patch, client.FieldOwner(upstream.FieldOwner), client.DryRunAll)
+	}
+	return rejected(agent.Secret(input, ""), err)
+}
+
 func writeSecret(ctx context.Context, workload *remote.Client, credential, live *corev1.Secret) (wrote bool, err error) {
 	if live != nil {
+		// No other than the one that was judged: who took it over meanwhile keeps it.
+		credential.ResourceVersion = live.ResourceVersion
 		return apply(ctx, workload, credential, whatDiffers)
 	}
 	err = workload.Create(ctx, credential, client.FieldOwner(upstream.FieldOwner))
@@ -630,26 +657,52 @@ func notServed(err error) bool {
 		remote.Classify(err).Reason == fleetv1.NotKubernetesReason
 }
 
-// removeAgent removes the registration's agent. It leaves alone one that is not its own.
-func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration) error {
+// removeAgent removes the registration's agent, or stops it. It leaves alone one that is not
+// its own.
+func removeAgent(ctx context.Context, workload *remote.Client, reg *fleetv1.FleetRegistration, what fleetv1.AgentDeletion) error {
 	there, err := readAgent(ctx, workload)
 	if err != nil || !there.belongsTo(reg) {
 		return err
 	}
-	return removeAll(ctx, workload, reg.Spec.RegistrationID)
+	if what == fleetv1.AgentKeep {
+		if _, err := stop(ctx, workload, there); err != nil {
+			return err
+		}
+	}
+	return discard(ctx, workload, reg, there, what)
 }
 
-// removeAll removes every object of an agent.
-func removeAll(ctx context.Context, workload *remote.Client, registrationID string) error {
+// removeAll removes every object of an agent that was judged. If another one has taken its
+// place since, nothing more is removed.
+func removeAll(ctx context.Context, workload *remote.Client, registrationID string, there presentAgent) error {
 	errs := []error{removePullSecrets(ctx, workload, registrationID, nil)}
 	for _, obj := range agent.Leftovers() {
-		errs = append(errs, remove(ctx, workload, obj))
+		switch obj.(type) {
+		case *appsv1.Deployment:
+			if there.deployment != nil {
+				obj = there.deployment
+			}
+		case *corev1.Secret:
+			if there.secret != nil {
+				obj = there.secret
+			}
+		}
+		err := remove(ctx, workload, obj)
+		if apierrors.IsConflict(err) {
+			return err
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// remove removes an object: the one of that UID where it has one, else any of its name.
 func remove(ctx context.Context, workload *remote.Client, obj client.Object) error {
-	err := workload.Delete(ctx, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	opts := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
+	if uid := obj.GetUID(); uid != "" {
+		opts = append(opts, client.Preconditions{UID: &uid})
+	}
+	err := workload.Delete(ctx, obj, opts...)
 	if err != nil && (notServed(err) || notServedInMemory(ctx, workload, obj, err)) {
 		return nil
 	}

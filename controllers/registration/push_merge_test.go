@@ -73,7 +73,7 @@ func TestAClusterWithoutServerSideApplyJoinsIsPutRightAndLeaves(t *testing.T) {
 	workload, err := l.reconciler.Dialer.Connect(l.workload.Kubeconfig())
 	g.Expect(err).NotTo(HaveOccurred())
 	defer workload.Close()
-	g.Expect(removeAgent(t.Context(), workload, l.registration(t))).To(Succeed())
+	g.Expect(removeAgent(t.Context(), workload, l.registration(t), fleetv1.AgentRemove)).To(Succeed())
 	g.Expect(apierrors.IsNotFound(l.client.Get(t.Context(), key, deployment))).To(BeTrue())
 	g.Expect(apierrors.IsNotFound(l.client.Get(t.Context(), key, &corev1.Secret{}))).To(BeTrue())
 }

@@ -120,6 +120,8 @@ type Reconciler struct {
 	Manifests string
 	// WatchFilter is the value that the watch label must have. Empty takes all.
 	WatchFilter string
+	// Namespace is the only one whose registrations are looked after. Empty means all.
+	Namespace string
 
 	attempts attempts
 	written  written.Versions
@@ -373,7 +375,7 @@ func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
 		cluster := &clusterv1.Cluster{}
 		err := reader.Get(ctx, key, cluster)
-		if err != nil && !clusterGone(err) {
+		if err != nil && !upstream.Gone(err) {
 			return fmt.Errorf("reading Cluster %s: %w", key, err)
 		}
 		s.namesake = nil
@@ -387,12 +389,6 @@ func (r *Reconciler) findCluster(ctx context.Context, s *scope) error {
 		}
 	}
 	return nil
-}
-
-// clusterGone tells whether the error says that there is no such Cluster. A server that
-// does not serve the API at the moment says "not found" as well.
-func clusterGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // paused returns why the registration is paused, or nil.
@@ -430,8 +426,11 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	result, err := r.reconcileUpstream(ctx, s)
-	if err != nil || !result.IsZero() && !s.onlyRightsForeign() {
-		return result, err
+	switch {
+	case err != nil:
+		return ctrl.Result{}, errors.Join(err, r.keepAgent(ctx, s))
+	case !result.IsZero() && !s.onlyRightsForeign():
+		return result, nil
 	}
 	r.reconcileTarget(ctx, s)
 	agent, err := r.reconcileAgent(ctx, s)
@@ -447,6 +446,22 @@ func (r *Reconciler) act(ctx context.Context, s *scope) (ctrl.Result, error) {
 		agent = sooner(agent, refusedRetry)
 	}
 	return agent, err
+}
+
+// keepAgent goes on with an agent that is in place although what it has on the management
+// cluster cannot be put right: it must not go dark for that. Its account and its cluster
+// namespace have to be there as they were.
+func (r *Reconciler) keepAgent(ctx context.Context, s *scope) error {
+	if s.registration.Status.Agent.Revision == "" {
+		return nil
+	}
+	account, err := r.Upstream.Account(ctx, s.upstreamInput())
+	if err != nil || account == "" {
+		return err
+	}
+	s.accountUID = account
+	_, err = r.reconcileAgent(ctx, s)
+	return err
 }
 
 // onlyRightsForeign tells whether nothing but the agent's rights is in someone else's

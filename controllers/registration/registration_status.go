@@ -19,6 +19,7 @@ package registration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -268,7 +269,7 @@ func ready(s *scope) *finding {
 			continue
 		}
 		f := &finding{reason: condition.Reason, message: condition.Message}
-		if !merelyWaits(condition) {
+		if !comesByItself(condition) {
 			return f
 		}
 		if waiting == nil {
@@ -365,7 +366,7 @@ func (r *Reconciler) announce(ctx context.Context, s *scope, before *fleetv1.Fle
 func fleetRegistered(s *scope) *metav1.Condition {
 	ready := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.ReadyCondition)
 	current := meta.FindStatusCondition(s.cluster.Status.Conditions, fleetv1.FleetRegisteredCondition)
-	if ready == nil || current == nil && merelyWaits(ready) {
+	if ready == nil || current == nil && comesByItself(ready) {
 		return nil
 	}
 	condition := &metav1.Condition{
@@ -382,9 +383,17 @@ func fleetRegistered(s *scope) *metav1.Condition {
 	return condition
 }
 
-// merelyWaits tells whether a condition is about something that comes by itself.
+// merelyWaits tells whether a condition is about something that is waited for.
 func merelyWaits(condition *metav1.Condition) bool {
 	return condition.Status != metav1.ConditionTrue && strings.HasPrefix(condition.Reason, "WaitingFor")
+}
+
+// lasting are the reasons for which something is waited for that may need a person.
+var lasting = []string{fleetv1.WaitingForBundlesReason, fleetv1.WaitingForLeaseReason, fleetv1.WaitingForAgentToStopReason}
+
+// comesByItself tells whether nobody has to see to what a condition waits for.
+func comesByItself(condition *metav1.Condition) bool {
+	return merelyWaits(condition) && !slices.Contains(lasting, condition.Reason)
 }
 
 // writeToCluster applies our conditions of the Cluster, or takes them away.
@@ -412,7 +421,7 @@ func transition(before, after *fleetv1.FleetRegistration) *clusterEvent {
 	was := meta.FindStatusCondition(before.Status.Conditions, fleetv1.ReadyCondition)
 	is := meta.FindStatusCondition(after.Status.Conditions, fleetv1.ReadyCondition)
 	switch {
-	case is == nil, merelyWaits(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
+	case is == nil, comesByItself(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
 		return nil
 	case is.Status == metav1.ConditionTrue:
 		return &clusterEvent{corev1.EventTypeNormal, joinedReason, "The cluster is in Fleet, and its agent reports"}

@@ -88,6 +88,7 @@ func setupControllers(ctx context.Context, mgr ctrl.Manager, opts *Options) erro
 		ResyncInterval: opts.WorkloadResyncInterval,
 		TokenDir:       opts.AgentTokenDir,
 		Manifests:      manifests,
+		Namespace:      opts.Namespace,
 		WatchFilter:    opts.WatchFilter,
 	}
 	if err := registrationController.SetupWithManager(ctx, mgr, concurrency(opts.RegistrationConcurrency)); err != nil {

@@ -74,6 +74,30 @@ func (w *Writer) Look(ctx context.Context, r Registration, cluster *fleet.Cluste
 	return serviceAccount.UID, "", nil
 }
 
+// Account returns from the cache alone the UID of the agent's service account, empty where
+// that or the cluster namespace is not what was placed.
+func (w *Writer) Account(ctx context.Context, r Registration) (types.UID, error) {
+	namespace, account := cachedMetadata("Namespace"), cachedMetadata("ServiceAccount")
+	for _, look := range []struct{ cached, want client.Object }{
+		{namespace, r.namespace(r.Namespace)},
+		{account, r.serviceAccount(w.ManagerNamespace)},
+	} {
+		key := client.ObjectKeyFromObject(look.want)
+		err := w.Cache.Get(ctx, key, look.cached)
+		missing := apierrors.IsNotFound(err)
+		if err != nil && !missing {
+			return "", fmt.Errorf("reading %s %s from the cache: %w", kind(look.want), key, err)
+		}
+		if missing || !look.cached.GetDeletionTimestamp().IsZero() {
+			return "", nil
+		}
+	}
+	if namespace.UID != r.NamespaceUID || !r.ours(account) {
+		return "", nil
+	}
+	return account.UID, nil
+}
+
 // cachedMetadata returns an empty object of a core kind that is cached as metadata.
 func cachedMetadata(kind string) *metav1.PartialObjectMetadata {
 	obj := &metav1.PartialObjectMetadata{}

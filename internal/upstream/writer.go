@@ -337,7 +337,7 @@ func (w *Writer) read(ctx context.Context, obj client.Object) (client.Object, er
 	live := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
 	key := client.ObjectKeyFromObject(obj)
 	if err := w.Reader.Get(ctx, key, live); err != nil {
-		if apierrors.IsNotFound(err) {
+		if Gone(err) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading %s %s: %w", kind(obj), key, err)
@@ -351,6 +351,12 @@ func (w *Writer) setStatusNamespace(ctx context.Context, cluster *fleet.Cluster,
 		return fmt.Errorf("setting status.namespace of Fleet Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	return nil
+}
+
+// Gone tells whether the error says that there is no such object. A server that does not
+// serve the API at the moment says "not found" as well.
+func Gone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // Exists tells whether our Fleet Cluster is there, read without a cache. It
@@ -385,6 +391,9 @@ type DeleteOptions struct {
 	Abandon bool
 	// KeepAccount leaves the service account to a later call.
 	KeepAccount bool
+	// FoundGone says that our Fleet Cluster was seen to be gone, and that nothing was done
+	// about its agent. If it is there all the same, nothing is deleted.
+	FoundGone bool
 }
 
 // Delete takes the registration's objects away, the Fleet Cluster first and the
@@ -394,7 +403,11 @@ type DeleteOptions struct {
 // that is abandoned stays. It leaves alone what is not ours, and a Fleet Cluster that was
 // handed to someone else.
 func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions) (namespace string, err error) {
-	left, err := w.deleteFleetCluster(ctx, r)
+	left, err := w.deleteFleetCluster(ctx, r, opts.FoundGone)
+	if opts.Abandon && !opts.FoundGone && apierrors.IsNotFound(err) {
+		// Fleet's API is not served, perhaps for good. What comes back with it is an orphan.
+		err = nil
+	}
 	if err != nil {
 		return "", err
 	}
@@ -431,11 +444,13 @@ func (w *Writer) Delete(ctx context.Context, r Registration, opts DeleteOptions)
 // deleteFleetCluster deletes our Fleet Cluster and tells whether it left one that is
 // there. Fleet deletes the namespace that it names, so it has to name the right one at
 // that very moment: the agent can write there.
-func (w *Writer) deleteFleetCluster(ctx context.Context, r Registration) (left bool, err error) {
+func (w *Writer) deleteFleetCluster(ctx context.Context, r Registration, foundGone bool) (left bool, err error) {
 	live, err := w.readFleetCluster(ctx, r)
 	switch {
 	case err != nil || live == nil:
 		return false, err
+	case foundGone && r.ours(live) && live.DeletionTimestamp.IsZero():
+		return false, fmt.Errorf("deleting what is left of Fleet Cluster %s: it was gone and is there", r.FleetCluster)
 	case !r.ours(live), handedOver(live):
 		return true, nil
 	case !live.DeletionTimestamp.IsZero():
@@ -652,7 +667,7 @@ func (w *Writer) deleteLive(ctx context.Context, live client.Object) error {
 }
 
 func (w *Writer) deleteIf(ctx context.Context, live client.Object, same client.Preconditions) error {
-	if err := w.Client.Delete(ctx, live, same); client.IgnoreNotFound(err) != nil {
+	if err := w.Client.Delete(ctx, live, same); err != nil && !Gone(err) {
 		return fmt.Errorf("deleting %s %s: %w", kind(live), client.ObjectKeyFromObject(live), err)
 	}
 	return nil
