@@ -30,7 +30,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -51,6 +53,8 @@ type sizes struct {
 	real, singles int
 	// genuine is the number of clusters that Cluster API makes.
 	genuine int
+	// stock is the number of clusters that each way into Fleet is tried with.
+	stock int
 	// secrets is the number of Secrets that have nothing to do with us.
 	secrets int
 	// window is how long a manager at rest is looked at.
@@ -61,7 +65,7 @@ type sizes struct {
 
 // short is just enough to see that every figure comes about.
 var short = sizes{
-	clusters: []int{25, 40}, atOnce: 10, real: 2, singles: 1, genuine: 1, secrets: 100,
+	clusters: []int{25, 40}, atOnce: 10, real: 2, singles: 1, genuine: 1, stock: 1, secrets: 100,
 	window: 5 * time.Second, renewals: shortestRenewals,
 }
 
@@ -81,16 +85,21 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var brief bool
 	var jsonPath string
 	var numbers []int
+	var fleets programs
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.IntSliceVar(&size.clusters, "clusters", []int{1000, 3000}, "numbers of registered clusters, ascending")
 	flags.IntVar(&size.atOnce, "at-once", 100, "light clusters that come up at once")
 	flags.IntVar(&size.real, "real", 10, "real API servers that come up at once")
 	flags.IntVar(&size.singles, "singles", 5, "real API servers that come up one after the other")
 	flags.IntVar(&size.genuine, "genuine", 10, "clusters that Cluster API makes")
+	flags.IntVar(&size.stock, "stock", 3, "clusters for each side of figure 7, one after the other")
 	flags.IntVar(&size.secrets, "secrets", 30000, "unrelated Secrets")
 	flags.DurationVar(&size.window, "window", 2*time.Minute, "how long the manager is looked at while it rests")
 	flags.DurationVar(&size.renewals, "renewals", 5*time.Minute, "time in which all renewals fall due; an hour stands for itself")
-	flags.IntSliceVar(&numbers, "figures", []int{1, 2, 3, 4, 5, 6}, "figures to measure")
+	flags.IntSliceVar(&numbers, "figures", []int{1, 2, 3, 4, 5, 6, 7}, "figures to measure")
+	flags.StringVar(&fleets.controller, "fleet-controller", "", "Fleet's own controller, a program, for figure 7")
+	flags.StringVar(&fleets.agent, "fleet-agent", "", "Fleet's own agent, a program, for figure 7")
+	flags.StringVar(&fleets.crds, "fleet-crds", os.Getenv("FLEET_CRDS"), "file with Fleet's own CRDs, for figure 7; by default what FLEET_CRDS names")
 	flags.BoolVar(&brief, "short", false, "measure little, to see that every figure comes about")
 	flags.StringVar(&jsonPath, "json", "", "file for the report as JSON")
 	if err := flags.Parse(args); err != nil {
@@ -99,18 +108,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if brief {
 		size = short
 	}
-	if err := size.check(); err != nil {
+	if err := errors.Join(size.check(), fleets.check()); err != nil {
 		return err
 	}
 
-	b := &bench{size: size, wanted: numbers, log: func(format string, args ...any) {
+	b := &bench{size: size, programs: fleets, wanted: numbers, log: func(format string, args ...any) {
 		fmt.Fprintf(progress, "%s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 	}}
 	report := newReport()
-	report.Arguments = args
+	report.Arguments = withoutFolders(args)
 	// Those that take the machine's whole power come last, on their own.
 	var failure error
-	for _, part := range []func(context.Context) error{b.genuineClusters, b.realClusters, b.lightClusters} {
+	for _, part := range []func(context.Context) error{b.genuineClusters, b.besideStock, b.realClusters, b.lightClusters} {
 		if failure = part(ctx); failure != nil {
 			break
 		}
@@ -124,13 +133,28 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return errors.Join(failure, report.check(len(numbers)))
 }
 
+// withoutFolders leaves of each path in the arguments only the last part: where it was is
+// nobody's business who reads the report.
+func withoutFolders(args []string) []string {
+	short := make([]string, 0, len(args))
+	for _, arg := range args {
+		flag, value, set := strings.Cut(arg, "=")
+		if set {
+			short = append(short, flag+"="+filepath.Base(value))
+		} else {
+			short = append(short, filepath.Base(arg))
+		}
+	}
+	return short
+}
+
 func (s *sizes) check() error {
 	switch {
 	case len(s.clusters) == 0 || !slices.IsSorted(s.clusters) || s.clusters[0] < 2*s.atOnce+deadShare:
 		return fmt.Errorf("--clusters: want ascending numbers of at least %d", 2*s.atOnce+deadShare)
 	case s.renewals < shortestRenewals:
 		return fmt.Errorf("--renewals: want at least %s", shortestRenewals)
-	case min(s.atOnce, s.real, s.singles, s.genuine, s.secrets) < 1 || s.window <= 0:
+	case min(s.atOnce, s.real, s.singles, s.genuine, s.stock, s.secrets) < 1 || s.window <= 0:
 		return errors.New("every number must be at least 1")
 	}
 	return nil
@@ -138,10 +162,11 @@ func (s *sizes) check() error {
 
 // bench collects figures.
 type bench struct {
-	size    sizes
-	wanted  []int
-	log     func(format string, args ...any)
-	figures map[int]*Figure
+	size     sizes
+	programs programs
+	wanted   []int
+	log      func(format string, args ...any)
+	figures  map[int]*Figure
 }
 
 // wants tells whether any of the figures is wanted.
@@ -192,4 +217,10 @@ var definitions = map[int]Figure{
 	4: {Title: "At rest", Harness: lightHarness, User: managerUser, Verbs: allVerbs},
 	5: {Title: "Restart of the manager", Harness: lightHarness, User: managerUser, Verbs: allVerbs},
 	6: {Title: "Renewals, and clusters that are dead", Harness: lightHarness, User: managerUser, Verbs: allVerbs},
+	7: {
+		Title:   "Beside Fleet's own registration",
+		Harness: "real API servers on both sides, Fleet's own controller, agent management and agent; a cluster whose API server answers is labelled, or imported by a Fleet Cluster with spec.kubeConfigSecret",
+		User:    "everybody but the lab, by the user agent",
+		Verbs:   allWrites + ". Objects are what is there afterwards and was not before, but for pods, Events and Leases",
+	},
 }

@@ -61,7 +61,9 @@ type Figure struct {
 	Verbs string `json:"verbs"`
 	// Load is the machine's load average over a minute, before and after.
 	Load [2]float64 `json:"load"`
-	Rows []Row      `json:"rows"`
+	// NotMeasured says what the program would need to have rows, empty where it has that.
+	NotMeasured string `json:"notMeasured,omitempty"`
+	Rows        []Row  `json:"rows"`
 }
 
 // Row is a single number, Value, or a distribution, Spread.
@@ -88,7 +90,8 @@ type Spread struct {
 // What the requests that count are, in the words of the report.
 const (
 	managerUser = "requests of the manager, by its user agent: as its service account, and trials of tokens as the agents"
-	allVerbs    = "all verbs are requests, a watch counts when it begins; create, update, patch and delete are writes, but for Events, Leases, reviews and the status of policies"
+	allWrites   = "create, update, patch and delete are writes, but for Events, Leases, reviews and the status of policies"
+	allVerbs    = "all verbs are requests, a watch counts when it begins; " + allWrites
 )
 
 func (f *Figure) add(with, what string, value float64, unit, bar string) {
@@ -112,8 +115,12 @@ func spreadOf(values []time.Duration) Spread {
 	return Spread{Count: len(sorted), P50: at(50), P90: at(90), P99: at(99), Max: at(100)}
 }
 
-// check fails where a number of the figure is missing.
+// check fails where a number of the figure is missing, and not where nothing was given to
+// measure it with.
 func (f *Figure) check() error {
+	if f.NotMeasured != "" {
+		return nil
+	}
 	if len(f.Rows) == 0 {
 		return fmt.Errorf("figure %d, %s: nothing was measured", f.Number, f.Title)
 	}
@@ -136,6 +143,10 @@ func (f *Figure) check() error {
 // writeTable prints the figure as Markdown.
 func (f *Figure) writeTable(out io.Writer) {
 	fmt.Fprintf(out, "\n## %d. %s\n\n", f.Number, f.Title)
+	if f.NotMeasured != "" {
+		fmt.Fprintf(out, "Not measured: %s.\n", f.NotMeasured)
+		return
+	}
 	fmt.Fprintf(out, "- Harness: %s.\n- Counted user: %s.\n- Counted verbs: %s.\n- Load average: %.1f before, %.1f after.\n\n",
 		f.Harness, f.User, f.Verbs, f.Load[0], f.Load[1])
 	fmt.Fprint(out, "| With | What | Measured | Bar |\n| --- | --- | --- | --- |\n")

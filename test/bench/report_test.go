@@ -117,3 +117,9 @@ func TestATokenThatWasMadeOlderSaysSo(t *testing.T) {
 	_, err = aged("no token", issued, issued)
 	g.Expect(err).To(HaveOccurred())
 }
+
+func TestAReportSaysNothingOfThisMachinesFolders(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(withoutFolders([]string{"--figures", "3,4", "--fleet-agent", "/home/me/agent", "--json=out/a.json", "--renewals=1h"})).
+		To(Equal([]string{"--figures", "3,4", "--fleet-agent", "agent", "--json=a.json", "--renewals=1h"}))
+}

@@ -127,7 +127,7 @@ func requests(events []kube.Event) []kube.Event {
 	})
 }
 
-// kind is a kind of request.
+// kind is a kind of request or object, by its name.
 type kind struct {
 	name  string
 	count int
@@ -135,7 +135,7 @@ type kind struct {
 
 // kinds counts requests by verb and resource, the most frequent first.
 func kinds(events []kube.Event) []kind {
-	counts := map[string]int{}
+	names := make([]string, 0, len(events))
 	for _, e := range events {
 		resource := e.Resource
 		if e.Group != "" {
@@ -144,7 +144,16 @@ func kinds(events []kube.Event) []kind {
 		if e.Subresource != "" {
 			resource += "/" + e.Subresource
 		}
-		counts[e.Verb+" "+resource]++
+		names = append(names, e.Verb+" "+resource)
+	}
+	return tally(names)
+}
+
+// tally counts equal names, the most frequent first.
+func tally(names []string) []kind {
+	counts := map[string]int{}
+	for _, name := range names {
+		counts[name]++
 	}
 	list := make([]kind, 0, len(counts))
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

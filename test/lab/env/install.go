@@ -166,12 +166,18 @@ func (l *Lab) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourc
 
 // configureFleet makes what Fleet's chart makes and we read.
 func (l *Lab) configureFleet(ctx context.Context) error {
-	config, err := json.Marshal(map[string]any{
+	settings := map[string]any{
 		"agentImage":           agentImage,
 		"agentCheckinInterval": l.opts.CheckinInterval.String(),
 		"apiServerURL":         l.management.URL(),
 		"apiServerCA":          base64.StdEncoding.EncodeToString(l.management.CA().CertificatePEM()),
-	})
+	}
+	if l.opts.FleetController != "" {
+		// Without these, which are the chart's, Fleet imports no cluster.
+		settings["agentTLSMode"] = "system-store"
+		settings["garbageCollectionInterval"] = "15m"
+	}
+	config, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}

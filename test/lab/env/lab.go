@@ -54,6 +54,9 @@ const (
 	// ManagerUser is the manager's user in the audit log.
 	ManagerUser = "system:serviceaccount:" + ManagerNamespace + ":" + ManagerAccount
 
+	// UserAgent is the lab's own in the audit logs.
+	UserAgent = "capi-fleet-lab"
+
 	// fleetNamespace is where Fleet is on the management cluster.
 	fleetNamespace = fleet.DefaultAgentNamespace
 
@@ -450,7 +453,7 @@ func Scheme() *runtime.Scheme {
 // for itself.
 func clientConfig(config *rest.Config) *rest.Config {
 	config.QPS = -1
-	config.UserAgent = "capi-fleet-lab"
+	config.UserAgent = UserAgent
 	return config
 }
 
