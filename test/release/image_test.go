@@ -42,6 +42,9 @@ func TestImageRunsAsTheDeploymentSays(t *testing.T) {
 	g.Expect(instructions(t, "ENTRYPOINT")).To(Equal([]string{fmt.Sprintf("[%q]", container.Command[0])}))
 	g.Expect(instructions(t, "USER")).To(Equal([]string{fmt.Sprintf("%d:%d", *container.SecurityContext.RunAsUser, *container.SecurityContext.RunAsGroup)}))
 	g.Expect(*deployment.Spec.Template.Spec.SecurityContext.RunAsNonRoot).To(BeTrue())
+	// The base has no C library, and Go compiles for the platform that is asked for.
+	g.Expect(instructions(t, "ARG")).To(ContainElement(And(ContainSubstring("TARGETOS"), ContainSubstring("TARGETARCH"))))
+	g.Expect(string(readFile(t, "Dockerfile"))).To(MatchRegexp(`(?m)^\s+CGO_ENABLED=0 GOOS=\$TARGETOS GOARCH=\$TARGETARCH go build `))
 	bases := instructions(t, "FROM")
 	g.Expect(bases[len(bases)-1]).To(MatchRegexp(`^gcr\.io/distroless/static-debian12:nonroot$`))
 }

@@ -111,6 +111,31 @@ func TestTiltRebuildsOnEveryChangeOfTheManager(t *testing.T) {
 	}
 }
 
+// The Tiltfile of this repository names things that are said elsewhere.
+func TestTiltfileNamesWhatIsThere(t *testing.T) {
+	g := NewWithT(t)
+	tiltfile := string(readFile(t, "Tiltfile"))
+	deployment, container := deploymentOf(g, render(t, "config/default"))
+	named := func(pattern string) string {
+		match := regexp.MustCompile(pattern).FindStringSubmatch(tiltfile)
+		g.Expect(match).NotTo(BeNil(), "%s", pattern)
+		return match[1]
+	}
+	g.Expect(named(`k8s_resource\("([^"]+)"`)).To(Equal(deployment.Name))
+	g.Expect(tiltfile).To(ContainSubstring(`docker_build(
+    provider["image"],`))
+	// Make puts the tag in, and leaves the image's name.
+	image := readTiltProvider(t).Config.Image + ":" + named(`make [^&]* TAG=(\S+)`)
+	g.Expect(container.Image).To(Equal(image))
+	makefile := string(readFile(t, "Makefile"))
+	g.Expect(makefile).To(ContainSubstring("\nIMAGE ?= " + readTiltProvider(t).Config.Image + "\n"))
+	// What is built is what the Dockerfile copies.
+	binary := named(`go build -o (\S+) `)
+	g.Expect(named(`docker_build\(\s+\S+\s+"([^"]+)"`) + "/" + named(`only = \["([^"]+)"\]`)).To(Equal(binary))
+	g.Expect(string(readFile(t, named(`dockerfile = "([^"]+)"`)))).To(ContainSubstring("COPY " + filepath.Base(binary) + " " + container.Command[0] + "\n"))
+	g.Expect(filepath.Join(root, named(`watch_file\("([^"]+)"\)`))).To(BeADirectory())
+}
+
 // The flags that Cluster API's Tilt setup adds when debugging is asked for.
 func TestManagerTakesTheFlagsOfTilt(t *testing.T) {
 	g := NewWithT(t)

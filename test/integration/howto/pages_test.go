@@ -89,13 +89,26 @@ func TestEveryHowToIsTested(t *testing.T) {
 	}
 	for page, pkg := range elsewhere {
 		tested[page] = true
-		g.Expect(filepath.Join(root, filepath.FromSlash(pkg))).To(BeADirectory())
+		g.Expect(sources(g, pkg)).To(MatchRegexp(`\b(commandBlocks|typePage)\([^)\n]*"`+regexp.QuoteMeta(page)+`"`), "%s does not type %s", pkg, page)
 	}
 	pages := regexp.MustCompile(`\(([^)]+\.md)\)`).FindAllStringSubmatch(section, -1)
 	g.Expect(pages).NotTo(BeEmpty())
 	for _, page := range pages {
 		g.Expect(tested).To(HaveKey(page[1]), "no test types what this page says")
 	}
+}
+
+// sources are the files of a package of tests.
+func sources(g *WithT, pkg string) string {
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pkg), "*_test.go"))
+	g.Expect(err).NotTo(HaveOccurred())
+	var all []byte
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		g.Expect(err).NotTo(HaveOccurred())
+		all = append(all, content...)
+	}
+	return string(all)
 }
 
 func optIn(t *testing.T) {
