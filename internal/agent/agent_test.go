@@ -274,6 +274,54 @@ func TestManifestsDifferWhereTheBuilderBuildsOtherObjects(t *testing.T) {
 	g.Expect(Manifests("/a")).NotTo(Equal(Manifests("/b")))
 }
 
+// A builder that makes something else for some agents only is another version all the
+// same: else it would change all of them at once, whatever their policy says.
+func TestManifestsDifferWhereTheBuilderChangesForSomeAgentsOnly(t *testing.T) {
+	pushed := func(a fleetv1.AgentSpec) bool { return !a.Hosted() }
+	for name, concerns := range map[string]func(fleetv1.AgentSpec) bool{
+		"without settings":        func(a fleetv1.AgentSpec) bool { return pushed(a) && !onHost(a) && a.Image == "" },
+		"on the network of pods":  func(a fleetv1.AgentSpec) bool { return pushed(a) && !onHost(a) && a.Image != "" },
+		"on the network of nodes": func(a fleetv1.AgentSpec) bool { return a.Network == fleetv1.NetworkHost },
+		"of the bootstrap preset": func(a fleetv1.AgentSpec) bool { return a.Preset == fleetv1.PresetBootstrap },
+		"hosted":                  func(a fleetv1.AgentSpec) bool { return a.Hosted() && a.Image == "" },
+		"hosted with settings":    func(a fleetv1.AgentSpec) bool { return a.Hosted() && a.Image != "" },
+		"hosted, without a CA":    func(a fleetv1.AgentSpec) bool { return a.Hosted() && len(a.AdditionalCAData) == 0 },
+		"hosted, with a CA":       func(a fleetv1.AgentSpec) bool { return a.Hosted() && len(a.AdditionalCAData) > 0 },
+		"on nodes, without a CA":  func(a fleetv1.AgentSpec) bool { return onHost(a) && len(a.AdditionalCAData) == 0 },
+		"on nodes, with a proxy":  func(a fleetv1.AgentSpec) bool { return onHost(a) && a.Proxy.HTTPSProxy != "" },
+		"on nodes, no proxy":      func(a fleetv1.AgentSpec) bool { return onHost(a) && a.Proxy.HTTPSProxy == "" },
+		"that trust the system CA": func(a fleetv1.AgentSpec) bool {
+			return pushed(a) && len(a.ManagementCluster.CertificateAuthorityData) == 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := func(in Input) string {
+				if concerns(in.Agent) {
+					return "of another builder"
+				}
+				return Revision(in)
+			}
+			NewWithT(t).Expect(manifests("/a", changed)).NotTo(Equal(Manifests("/a")))
+		})
+	}
+}
+
+func TestManifestsAreMadeFromEverySetting(t *testing.T) {
+	for _, field := range leaves("", reflect.TypeFor[fleetv1.AgentSpec]()) {
+		switch field {
+		case "Manifests", "Network", "Preset", "Placement":
+			continue // The builder's own version, and what the kinds of agents differ by.
+		}
+		value := reflect.ValueOf(everySetting())
+		for name := range strings.SplitSeq(field, ".") {
+			value = value.FieldByName(name)
+		}
+		if value.IsZero() {
+			t.Errorf("%s is not set", field)
+		}
+	}
+}
+
 func TestARenewedSecretChangesNothingButTheToken(t *testing.T) {
 	g := NewWithT(t)
 	in := full()

@@ -57,36 +57,64 @@ func Revision(in Input) string {
 // Manifests returns the version of what these builders make for every agent alike, for
 // AgentSpec.Manifests: it differs where another version of capi-fleet, or another folder
 // for the token, makes other objects of the same settings.
-func Manifests(tokenDir string) string {
-	const some = "some"
-	one := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(1, resource.DecimalSI)}
-	in := Input{
-		RegistrationID:   some,
-		FleetCluster:     types.NamespacedName{Namespace: some, Name: some},
-		ClusterNamespace: some,
-		TokenDir:         tokenDir,
-		Agent: fleetv1.AgentSpec{
-			ManagementCluster:         fleetv1.ManagementClusterEndpoint{Server: some, CertificateAuthorityData: []byte(some)},
-			Image:                     some,
-			ImagePullPolicy:           some,
-			ImagePullSecrets:          []string{some},
-			Env:                       []fleetv1.EnvVar{{Name: some, Value: some}},
-			Proxy:                     fleetv1.ProxySettings{HTTPProxy: some, HTTPSProxy: some, NoProxy: some},
-			Resources:                 fleetv1.AgentResources{Requests: one, Limits: one},
-			NodeSelector:              map[string]fleetv1.LabelValue{some: some},
-			Tolerations:               []corev1.Toleration{{Key: some}},
-			Affinity:                  &corev1.Affinity{},
-			Network:                   fleetv1.NetworkHost,
-			PriorityClassName:         some,
-			CheckinInterval:           metav1.Duration{Duration: 1},
-			GarbageCollectionInterval: metav1.Duration{Duration: 1},
-			Workers:                   fleetv1.AgentWorkers{BundleDeployment: 1, Drift: 1},
-			AdditionalCAData:          []byte(some),
-		},
+func Manifests(tokenDir string) string { return manifests(tokenDir, Revision) }
+
+// manifests takes the revision of agents of every kind. A change of the builders that
+// shows in none of them would reach all agents that it concerns at once, or never.
+func manifests(tokenDir string, revision func(Input) string) string {
+	var revisions []string
+	for _, settings := range kinds() {
+		revisions = append(revisions, revision(Input{
+			RegistrationID:   some,
+			FleetCluster:     types.NamespacedName{Namespace: some, Name: some},
+			ClusterNamespace: some,
+			TokenDir:         tokenDir,
+			Agent:            settings,
+		}))
 	}
-	here := Revision(in)
-	in.Agent.Placement = fleetv1.PlacementManagement
-	return hash([]string{here, Revision(in)})
+	return hash(revisions)
+}
+
+const some = "some"
+
+// kinds returns settings that lead through all branches of the builders: none and all of
+// them, for each network and in each cluster.
+func kinds() []fleetv1.AgentSpec {
+	with := func(settings fleetv1.AgentSpec, change func(*fleetv1.AgentSpec)) fleetv1.AgentSpec {
+		change(&settings)
+		return settings
+	}
+	host := func(a *fleetv1.AgentSpec) { a.Network = fleetv1.NetworkHost }
+	bootstrap := func(a *fleetv1.AgentSpec) { a.Preset = fleetv1.PresetBootstrap }
+	hosted := func(a *fleetv1.AgentSpec) { a.Placement = fleetv1.PlacementManagement }
+	var all []fleetv1.AgentSpec
+	for _, settings := range []fleetv1.AgentSpec{{}, everySetting()} {
+		all = append(all, settings, with(settings, host), with(settings, bootstrap), with(settings, hosted))
+	}
+	return all
+}
+
+// everySetting returns settings of an agent in the workload cluster, of which none is left
+// out but the network and the preset.
+func everySetting() fleetv1.AgentSpec {
+	one := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(1, resource.DecimalSI)}
+	return fleetv1.AgentSpec{
+		ManagementCluster:         fleetv1.ManagementClusterEndpoint{Server: some, CertificateAuthorityData: []byte(some)},
+		Image:                     some,
+		ImagePullPolicy:           some,
+		ImagePullSecrets:          []string{some},
+		Env:                       []fleetv1.EnvVar{{Name: some, Value: some}},
+		Proxy:                     fleetv1.ProxySettings{HTTPProxy: some, HTTPSProxy: some, NoProxy: some},
+		Resources:                 fleetv1.AgentResources{Requests: one, Limits: one},
+		NodeSelector:              map[string]fleetv1.LabelValue{some: some},
+		Tolerations:               []corev1.Toleration{{Key: some}},
+		Affinity:                  &corev1.Affinity{},
+		PriorityClassName:         some,
+		CheckinInterval:           metav1.Duration{Duration: 1},
+		GarbageCollectionInterval: metav1.Duration{Duration: 1},
+		Workers:                   fleetv1.AgentWorkers{BundleDeployment: 1, Drift: 1},
+		AdditionalCAData:          []byte(some),
+	}
 }
 
 // podRevision returns a hash of what the agent reads only when it starts, and what
