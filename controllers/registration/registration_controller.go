@@ -23,6 +23,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
