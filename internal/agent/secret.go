@@ -18,6 +18,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"path"
 	"slices"
@@ -25,8 +26,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
@@ -165,20 +165,25 @@ func pullSecretReferences(in Input) []corev1.LocalObjectReference {
 // its context is the one that the agent watches.
 func kubeconfig(in Input, token string) []byte {
 	const entry = "management-cluster"
-	config := clientcmdapi.NewConfig()
-	config.Clusters[entry] = &clientcmdapi.Cluster{
-		Server:                   in.Agent.ManagementCluster.Server,
-		CertificateAuthorityData: in.Agent.ManagementCluster.CertificateAuthorityData,
+	config := clientcmdv1.Config{
+		APIVersion: clientcmdv1.SchemeGroupVersion.Version,
+		Kind:       "Config",
+		Clusters: []clientcmdv1.NamedCluster{{Name: entry, Cluster: clientcmdv1.Cluster{
+			Server:                   in.Agent.ManagementCluster.Server,
+			CertificateAuthorityData: in.Agent.ManagementCluster.CertificateAuthorityData,
+		}}},
+		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: entry, AuthInfo: clientcmdv1.AuthInfo{
+			Token:     token,
+			TokenFile: path.Join(tokenDir(in), tokenKey),
+		}}},
+		Contexts: []clientcmdv1.NamedContext{{Name: entry, Context: clientcmdv1.Context{
+			Cluster:   entry,
+			AuthInfo:  entry,
+			Namespace: in.ClusterNamespace,
+		}}},
+		CurrentContext: entry,
 	}
-	config.AuthInfos[entry] = &clientcmdapi.AuthInfo{
-		Token:     token,
-		TokenFile: path.Join(tokenDir(in), tokenKey),
-	}
-	config.Contexts[entry] = &clientcmdapi.Context{
-		Cluster:   entry,
-		AuthInfo:  entry,
-		Namespace: in.ClusterNamespace,
-	}
-	config.CurrentContext = entry
-	return must(clientcmd.Write(*config))
+	// As JSON, which is YAML too: clientcmd.Write makes YAML by way of JSON and a parser,
+	// which was a fifth of what a manager allocated when it started.
+	return must(json.Marshal(config))
 }

@@ -123,6 +123,7 @@ func (b *bench) besideStock(ctx context.Context) error {
 	if !b.wants(7) {
 		return nil
 	}
+	b.figure(7) // the load before
 	if b.programs.controller == "" {
 		b.figure(7).NotMeasured = "give Fleet's own programs with `--fleet-controller` and `--fleet-agent`"
 		return nil

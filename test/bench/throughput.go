@@ -108,8 +108,8 @@ func idle(ctx context.Context, manager *env.Manager, reconciles float64) (time.T
 	var last float64
 	changed := time.Now()
 	err := poll(ctx, func() (bool, error) {
-		// Reading the metrics is work for the manager too.
-		pause(ctx, 250*time.Millisecond)
+		// Reading the metrics is work for the manager too, the more the more it has registered.
+		pause(ctx, 500*time.Millisecond)
 		metrics, err := manager.Metrics(ctx)
 		if err != nil {
 			return false, err
