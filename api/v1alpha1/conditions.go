@@ -355,7 +355,8 @@ const (
 	// checked in since.
 	AgentUpdatingReason = "Updating"
 
-	// AgentUpdateFailedReason means that the agent did not come up with a change.
+	// AgentUpdateFailedReason means that the agent did not come up with a change, or that the
+	// change could not be put in place for ten minutes.
 	AgentUpdateFailedReason = "UpdateFailed"
 )
 

@@ -29,6 +29,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
@@ -211,6 +212,24 @@ func TestAnImageThatCannotBePulledIsSaidAtOnceAndTakenBackWhenItCan(t *testing.T
 	l.step(t)
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionTrue, fleetv1.AgentUpToDateReason)
+}
+
+// It would take a place in a rollout, and settings that are held back by one.
+func TestARepairIsNoUpdate(t *testing.T) {
+	g := NewWithT(t)
+	l := joined(t)
+	deployment := l.deployment(t)
+	deployment.Spec.Template.Spec.Containers[0].Image = "another"
+	g.Expect(l.client.Update(t.Context(), deployment)).To(Succeed())
+
+	l.pass(time.Hour)
+	l.step(t)
+
+	g.Expect(l.deployment(t).Spec.Template.Spec.Containers[0].Image).To(Equal("agent"))
+	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionTrue, fleetv1.AgentUpToDateReason)
+	reg := l.registration(t)
+	g.Expect(decide.Changing(reg)).To(BeFalse())
+	g.Expect(reg.Status.Agent.UpdatedTime.IsZero()).To(BeTrue())
 }
 
 func TestAChangeThatAManagerDidNotLiveToRecordIsWatchedByTheNext(t *testing.T) {

@@ -74,18 +74,16 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		return false, hostedError(err)
 	}
 	hosting := r.hosting(s, workload)
-	destinations, err := r.destinations(ctx, input, hosting)
-	if err != nil {
-		return false, err
-	}
-	_, missing, err := r.pullSecrets(ctx, input)
-	if err != nil {
-		return false, err
-	}
-	if there.runs() {
-		if err := r.mayHost(ctx, s, workload); err != nil {
-			return false, err
+	destinations, pulled, err := r.mayHost(ctx, s, workload, input, hosting, there)
+	if err != nil && there.runs() && there.belongsTo(s.registration) {
+		wrote, renewErr := r.renewPushed(ctx, s, workload, there)
+		if renewErr != nil {
+			return wrote, renewErr
 		}
+		return wrote, err
+	}
+	if err != nil {
+		return false, err
 	}
 	if err := endInWorkload(ctx, workload, s.registration.Spec.RegistrationID, there); err != nil {
 		return false, err
@@ -112,6 +110,8 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		return done.any, err
 	}
 	done.deployment = false
+	// From here on there is something to take away, whatever becomes of the Deployment.
+	s.registration.Status.Agent.Placement = fleetv1.PlacementManagement
 	for _, obj := range []client.Object{
 		agent.HostedNetworkPolicy(input, hosting, destinations),
 		agent.HostedSecret(input, hosting, value),
@@ -125,22 +125,49 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		}
 		done.deployment = done.deployment || applied && isDeployment
 	}
-	done.note = sentences(done.note, missing)
+	done.note, done.pullSecrets = sentences(done.note, pulled.note), pulled.version
 	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, extent, done)
 }
 
 // mayHost looks for all that could be in the way of an agent on the management cluster,
 // before the one that runs in the workload cluster is stopped for it.
-func (r *Reconciler) mayHost(ctx context.Context, s *scope, workload *remote.Client) error {
-	if err := r.Upstream.MayHost(ctx, s.upstreamInput()); err != nil {
-		return hostedError(err)
+func (r *Reconciler) mayHost(ctx context.Context, s *scope, workload *remote.Client, input agent.Input, hosting agent.Hosting, there presentAgent) ([]agent.Destination, pulled, error) {
+	destinations, err := r.destinations(ctx, input, hosting)
+	if err != nil {
+		return nil, pulled{}, err
 	}
-	_, _, err := r.requestToken(ctx, s, workload)
+	secrets, err := r.pullSecrets(ctx, input)
+	if err != nil || !there.runs() {
+		return destinations, secrets, err
+	}
+	if err := r.Upstream.MayHost(ctx, s.upstreamInput()); err != nil {
+		return nil, pulled{}, hostedError(err)
+	}
+	_, _, err = r.requestToken(ctx, s, workload)
 	if apierrors.IsNotFound(err) {
 		// The service account is lost, with which the agent there has lost its rights too.
-		return nil
+		err = nil
 	}
-	return err
+	return destinations, secrets, err
+}
+
+// renewPushed gives an agent in the workload cluster a new token when it is time, and
+// changes nothing else: it works on until the one on the management cluster may be started.
+func (r *Reconciler) renewPushed(ctx context.Context, s *scope, workload *remote.Client, there presentAgent) (wrote bool, err error) {
+	if there.secret == nil {
+		return false, nil
+	}
+	value, credential, err := r.credential(ctx, s, there)
+	if err != nil {
+		return false, err
+	}
+	secret := agent.Secret(r.agentInput(s), value)
+	secret.Data = agent.Renewed(there.secret, value)
+	if wrote, err = writeSecret(ctx, workload, secret, there.secret); err != nil {
+		return wrote, err
+	}
+	s.registration.Status.Credential = credential
+	return wrote, nil
 }
 
 // hostedError turns a refusal of the management cluster's into ours.

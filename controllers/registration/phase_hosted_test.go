@@ -36,6 +36,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -325,6 +326,54 @@ func TestAPushedAgentIsSeenStoppedBeforeAHostedOneIsStarted(t *testing.T) {
 	g.Expect(l.has(t, &appsv1.Deployment{})).To(BeFalse())
 	g.Expect(l.hosted(t).Spec.Replicas).To(HaveValue(BeEquivalentTo(1)))
 	g.Expect(l.fleetCluster(t)).NotTo(BeNil())
+}
+
+// A batch must not wait for it for ever.
+func TestAPodThatNeverEndsMakesAMoveFailAfterTheDeadline(t *testing.T) {
+	g := NewWithT(t)
+	l := joined(t)
+	l.issueTokens(t)
+	pod := l.running(t)
+	l.setPlacement(t, fleetv1.PlacementManagement)
+	l.step(t)
+	l.deploymentStatus(t, 0)
+	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
+	l.pass(updateDeadline - time.Second)
+	l.step(t)
+	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
+
+	l.pass(time.Minute)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForAgentToStopReason)
+	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdateFailedReason)
+	g.Expect(l.inManagerNamespace(t)).To(BeZero(), "never two agents")
+
+	g.Expect(l.client.Delete(t.Context(), pod)).To(Succeed())
+	l.pass(10 * time.Minute)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason)
+	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
+}
+
+func TestWhatAHostedAgentThatWasNeverStartedLeftGoesWithTheWayBack(t *testing.T) {
+	g := NewWithT(t)
+	l := newHosted(t)
+	l.reconciler.Upstream.Client = interceptor.NewClient(l, interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			if content, err := json.Marshal(obj); err == nil && strings.Contains(string(content), `"kind":"Deployment"`) {
+				return errors.New("refused")
+			}
+			return c.Apply(ctx, obj, opts...)
+		},
+	})
+	l.step(t)
+	g.Expect(l.inManagerNamespace(t)).To(Equal(2), "all but the Deployment")
+
+	l.setPlacement(t, "")
+	l.pass(time.Minute)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason)
+	g.Expect(l.inManagerNamespace(t)).To(BeZero(), "the Secret is a credential")
 }
 
 func TestAHostedAgentIsSeenStoppedBeforeAPushedOneIsStarted(t *testing.T) {
@@ -806,6 +855,32 @@ func TestAPushedAgentRunsOnUntilNothingIsInTheWayOfAHostedOne(t *testing.T) {
 			g.Expect(live.Data).To(Equal(secret.Data))
 		})
 	}
+}
+
+func TestAPushedAgentIsRenewedWhileSomethingIsInTheWayOfAHostedOne(t *testing.T) {
+	g := NewWithT(t)
+	l := joined(t)
+	l.reconciler.Dialer.DialTimeout = time.Second
+	l.issueTokens(t)
+	l.setPlacement(t, fleetv1.PlacementManagement)
+	theirs := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: l.registration(t).Status.Namespace}}
+	g.Expect(l.WithWatch.Create(t.Context(), theirs)).To(Succeed())
+	before := l.deployment(t)
+	l.step(t)
+	g.Expect(l.pushedToken(t)).To(Equal("token-1"), "it is good yet")
+
+	l.pass(60 * time.Hour)
+	l.heartbeat(t)
+	l.step(t)
+	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.HostedObjectForeignReason)
+	l.expect(t, fleetv1.CredentialsValidCondition, metav1.ConditionTrue, fleetv1.CredentialsIssuedReason)
+	g.Expect(l.pushedToken(t)).To(Equal("token-2"))
+	secret := &corev1.Secret{}
+	g.Expect(l.client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)).To(Succeed())
+	g.Expect(string(secret.Data["kubeconfig"])).To(And(ContainSubstring(agent.Token(secret)), ContainSubstring("https://management.example")), "what its pod can read")
+	g.Expect(l.deployment(t).Generation).To(Equal(before.Generation))
+	expires := l.registration(t).Status.Credential.ExpirationTime
+	g.Expect(expires.Sub(l.clock.Now())).To(BeNumerically(">", 70*time.Hour))
 }
 
 func TestAHostedAgentWaitsForAnAddressOfTheManagementCluster(t *testing.T) {

@@ -73,12 +73,18 @@ func (w *pullSecretWatch) saw(name, version string) {
 func (w *pullSecretWatch) of(names []string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return together(names, w.versions)
+}
+
+// together returns one version for all those Secrets, empty where there are none, or one
+// has no version.
+func together(names []string, versions map[string]string) string {
 	if len(names) == 0 {
 		return ""
 	}
 	all := sha256.New()
 	for _, name := range names {
-		version, ok := w.versions[name]
+		version, ok := versions[name]
 		if !ok {
 			return ""
 		}

@@ -35,30 +35,42 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/remote"
 )
 
-// pullSecrets returns the pull secrets that the agent's settings name, read from the
-// manager's namespace right now, and a note on those that are not to be had: the agent's
-// image may be there for everybody, so they keep nothing from being pushed.
-func (r *Reconciler) pullSecrets(ctx context.Context, input agent.Input) (copies []*corev1.Secret, note string, err error) {
+// pulled are the pull secrets that an agent's settings name, as they were read.
+type pulled struct {
+	copies []*corev1.Secret
+	// note is about those that are not to be had: the agent's image may be there for
+	// everybody, so they keep nothing from being pushed.
+	note string
+	// version is that of all of them together. One that changes during the push is newer,
+	// and so the next look finds it.
+	version string
+}
+
+// pullSecrets reads the pull secrets from the manager's namespace right now.
+func (r *Reconciler) pullSecrets(ctx context.Context, input agent.Input) (pulled, error) {
 	var found []corev1.Secret
+	versions := map[string]string{}
 	for _, name := range input.Agent.ImagePullSecrets {
 		key := types.NamespacedName{Namespace: r.Upstream.ManagerNamespace, Name: name}
 		live := &corev1.Secret{}
 		switch err := r.APIReader.Get(ctx, key, live); {
 		case apierrors.IsNotFound(err):
-			r.pulls.saw(name, noPullSecret)
+			versions[name] = noPullSecret
 		case err != nil:
-			return nil, "", managementError{fmt.Errorf("reading Secret %s: %w", key, err)}
+			return pulled{}, managementError{fmt.Errorf("reading Secret %s: %w", key, err)}
 		default:
-			r.pulls.saw(name, versionOf(live))
+			versions[name] = versionOf(live)
 			found = append(found, *live)
 		}
+		r.pulls.saw(name, versions[name])
 	}
 	copies, missing := agent.PullSecrets(input, found)
+	all := pulled{copies: copies, version: together(input.Agent.ImagePullSecrets, versions)}
 	if len(missing) > 0 {
-		note = fmt.Sprintf("Pull secrets that are not in namespace %s, or not of type %s: %s",
+		all.note = fmt.Sprintf("Pull secrets that are not in namespace %s, or not of type %s: %s",
 			r.Upstream.ManagerNamespace, corev1.SecretTypeDockerConfigJson, strings.Join(missing, ", "))
 	}
-	return copies, note, nil
+	return all, nil
 }
 
 // writePullSecrets writes those pull secrets that differ from what is there.

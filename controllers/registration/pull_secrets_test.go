@@ -21,6 +21,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,6 +179,32 @@ func TestAChangedPullSecretIsPushed(t *testing.T) {
 	g.Expect(changed).To(HaveLen(1))
 	l.reconcile(t)
 	g.Expect(l.pullSecretsThere(t)).To(HaveKeyWithValue(ownPull+"missing", "there now"))
+}
+
+func TestAPullSecretThatChangesDuringAPushIsPushedAgain(t *testing.T) {
+	g := NewWithT(t)
+	l := newLife(t)
+	l.keep(t, managerNamespace, "registry", "old")
+	l.name(t, "registry")
+	changed := make(chan event.GenericEvent, 2)
+	l.reconciler.pulls.changed = changed
+	once := sync.OnceFunc(func() {
+		secret := &corev1.Secret{}
+		g.Expect(l.Get(t.Context(), client.ObjectKey{Namespace: managerNamespace, Name: "registry"}, secret)).To(Succeed())
+		secret.Data[corev1.DockerConfigJsonKey] = []byte("new")
+		g.Expect(l.WithWatch.Update(t.Context(), secret)).To(Succeed())
+		g.Expect(l.reconciler.lookAtPullSecrets(t.Context())).To(Succeed())
+	})
+	l.workload.SetFault(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/"+agent.Name) {
+			once()
+		}
+		return false
+	})
+	l.reconcile(t)
+	l.heartbeat(t)
+	l.reconcile(t)
+	g.Expect(l.pullSecretsThere(t)).To(Equal(map[string]string{ownPull + "registry": "new"}))
 }
 
 // A pod that comes up in between could not pull its image.

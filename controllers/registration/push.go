@@ -97,7 +97,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if err != nil {
 		return false, err
 	}
-	pullSecrets, missing, err := r.pullSecrets(ctx, input)
+	pulled, err := r.pullSecrets(ctx, input)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if scope == whatIsMissing {
 		secret.Data = agent.Renewed(there.secret, value)
 	}
-	done, err := write(ctx, workload, input, secret, pullSecrets, there, scope)
+	done, err := write(ctx, workload, input, secret, pulled.copies, there, scope)
 	s.attempt.undelivered = !done.credential
 	if err != nil {
 		return done.any, err
@@ -118,7 +118,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 			return done.any, err
 		}
 	}
-	done.note = sentences(done.note, missing)
+	done.note, done.pullSecrets = sentences(done.note, pulled.note), pulled.version
 	return done.any, r.pushed(ctx, s, workload, input, there, systemUID, credential, scope, done)
 }
 
@@ -135,13 +135,15 @@ func (r *Reconciler) pushed(ctx context.Context, s *scope, workload *remote.Clie
 	}
 	status.Agent.Placement = s.registration.Spec.Agent.Placement
 	status.Agent.Settings = decide.Settings(s.registration.Spec.Agent)
-	status.Agent.PullSecrets = r.pulls.of(s.registration.Spec.Agent.ImagePullSecrets)
+	status.Agent.PullSecrets = done.pullSecrets
 	status.Agent.NamespaceUID = status.NamespaceUID
 	status.Agent.PushedTime = metav1.NewTime(s.now)
 	s.agentDeployed = &finding{ok: true, reason: fleetv1.AgentDeployedReason, message: done.note}
 
-	changed := was.Revision != status.Agent.Revision || done.deployment && there.deployment != nil
-	if was.Revision != "" && changed || done.deployment && there.runs() {
+	// A repair is no update, and takes no place in a rollout.
+	updated := was.Revision != "" && was.Revision != status.Agent.Revision
+	tookOver := was.Revision == "" && done.deployment && there.runs()
+	if updated || tookOver {
 		status.Agent.UpdatedTime, status.Agent.AvailableTime = metav1.NewTime(s.now), metav1.Time{}
 		s.attempt.checkFirst(s.now)
 		return nil
@@ -529,6 +531,8 @@ type outcome struct {
 	any, deployment, credential bool
 	// note is about what the cluster does not serve.
 	note string
+	// pullSecrets is the version of those that were read for it.
+	pullSecrets string
 }
 
 // write writes the agent's objects, the Secret right after its namespace: whoever creates

@@ -221,14 +221,22 @@ func agentUpToDate(s *scope) (*finding, time.Time) {
 	update := reg.Status.Agent
 	deployed := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.AgentDeployedCondition)
 	changing := !update.UpdatedTime.IsZero() || update.Settings != decide.Settings(reg.Spec.Agent)
-	deadline := update.UpdatedTime.Add(updateDeadline)
+	since := update.UpdatedTime.Time
+	if since.IsZero() {
+		since = notUpToDateSince(s)
+	}
+	deadline := since.Add(updateDeadline)
 	switch {
 	case update.Revision == "":
 		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
 	case changing && deployed.Status != metav1.ConditionTrue && !merelyWaits(deployed):
 		return &finding{reason: fleetv1.AgentUpdateFailedReason, message: "See the condition " + fleetv1.AgentDeployedCondition}, time.Time{}
+	case changing && update.UpdatedTime.IsZero() && s.now.Before(deadline):
+		return &finding{reason: fleetv1.AgentUpdatingReason, message: "The change is not in place yet"}, deadline
 	case changing && update.UpdatedTime.IsZero():
-		return &finding{reason: fleetv1.AgentUpdatingReason, message: "The change is not in place yet"}, time.Time{}
+		return &finding{reason: fleetv1.AgentUpdateFailedReason,
+			message: fmt.Sprintf("The change could not be put in place for %s; see the conditions %s and %s",
+				updateDeadline, fleetv1.WorkloadReachableCondition, fleetv1.AgentDeployedCondition)}, time.Time{}
 	case changing && s.now.Before(deadline):
 		return &finding{reason: fleetv1.AgentUpdatingReason, message: "The agent has not checked in since it was changed"}, deadline
 	case changing:
@@ -238,6 +246,16 @@ func agentUpToDate(s *scope) (*finding, time.Time) {
 		return &finding{reason: fleetv1.WaitingForHeartbeatReason}, time.Time{}
 	}
 	return &finding{ok: true, reason: fleetv1.AgentUpToDateReason}, time.Time{}
+}
+
+// notUpToDateSince returns since when the agent does not run what it should: from now on
+// where it did so far.
+func notUpToDateSince(s *scope) time.Time {
+	upToDate := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentUpToDateCondition)
+	if upToDate == nil || upToDate.Status == metav1.ConditionTrue {
+		return s.now
+	}
+	return upToDate.LastTransitionTime.Time
 }
 
 // bundlesReady returns what Fleet says of the bundles, nil where it says nothing. Fleet's

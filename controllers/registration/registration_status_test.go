@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 )
 
 // epoch is the time of the tests.
@@ -80,7 +81,9 @@ func deployed(s *scope) {
 	placed(s)
 	was(condition(fleetv1.WorkloadReachableCondition, metav1.ConditionTrue, fleetv1.WorkloadReachableReason),
 		condition(fleetv1.AgentDeployedCondition, metav1.ConditionTrue, fleetv1.AgentDeployedReason))(s)
-	s.registration.Status.Agent = fleetv1.AgentStatus{Revision: "r", NamespaceUID: "uid", PushedTime: ago(time.Hour)}
+	s.registration.Status.Agent = fleetv1.AgentStatus{
+		Revision: "r", Settings: decide.Settings(s.registration.Spec.Agent), NamespaceUID: "uid", PushedTime: ago(time.Hour),
+	}
 	s.registration.Status.Credential = fleetv1.CredentialStatus{IssuedTime: ago(24 * time.Hour), ExpirationTime: metav1.NewTime(epoch.Add(48 * time.Hour))}
 }
 
@@ -188,7 +191,7 @@ func TestReport(t *testing.T) {
 			want:  steps{"+FleetClusterCreated", "+Reachable", "+AgentDeployed", "+CredentialsIssued", "AgentSilent"},
 			ready: "AgentSilent", again: 48 * time.Hour,
 		}, {
-			name: "by the interval of the agent", scope: newScope(deployed, seen(3*time.Minute), func(s *scope) { s.registration.Spec.Agent.CheckinInterval.Duration = time.Minute }),
+			name: "by the interval of the agent", scope: newScope(func(s *scope) { s.registration.Spec.Agent.CheckinInterval.Duration = time.Minute }, deployed, seen(3*time.Minute)),
 			want:  steps{"+FleetClusterCreated", "+Reachable", "+AgentDeployed", "+CredentialsIssued", "AgentSilent"},
 			ready: "AgentSilent", again: 48 * time.Hour,
 		}, {

@@ -123,7 +123,7 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, err
 	}
 	result := ctrl.Result{}
-	if ca := policy.Spec.ManagementCluster.CA; ca.ConfigMap.Name != "" || ca.Secret.Name != "" {
+	if unwatched(policy.Spec.ManagementCluster.CA) || unwatched(policy.Spec.Agent.AdditionalCA) {
 		// What changes there changes status.revision, which brings the Clusters back.
 		result.RequeueAfter = changeInterval
 	}
@@ -138,6 +138,9 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	err = written.ApplyStatus(ctx, r.client, policy, &status, upstream.FieldOwner, client.ForceOwnership)
 	return result, client.IgnoreNotFound(err)
 }
+
+// unwatched tells whether a CA is in an object that is not watched.
+func unwatched(ca fleetv1.CASource) bool { return ca.ConfigMap.Name != "" || ca.Secret.Name != "" }
 
 func (r *policyReconciler) status(ctx context.Context, policy *fleetv1.FleetRegistrationPolicy) (fleetv1.FleetRegistrationPolicyStatus, error) {
 	list := &fleetv1.FleetRegistrationList{}

@@ -17,11 +17,14 @@ limitations under the License.
 package selection
 
 import (
+	"encoding/pem"
 	"fmt"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,6 +113,29 @@ func TestAPolicySaysWhatKeepsItFromBeingCarriedOut(t *testing.T) {
 			}
 			g.Expect(ready.Status).To(Equal(status))
 			g.Expect(ready.Message).To(message)
+		})
+	}
+}
+
+func TestACAThatIsNotWatchedIsLookedAtAgain(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	bundle := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	inManagersNamespace := fleetv1.CASource{ConfigMap: fleetv1.KeyReference{Name: "ca"}}
+	for name, change := range map[string]func(*fleetv1.FleetRegistrationPolicy){
+		"of the management cluster": func(p *fleetv1.FleetRegistrationPolicy) {
+			p.Spec.ManagementCluster = fleetv1.ManagementClusterSource{Server: "https://gold.example", CA: inManagersNamespace}
+		},
+		"additional": func(p *fleetv1.FleetRegistrationPolicy) { p.Spec.Agent.AdditionalCA = inManagersNamespace },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			ca := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "capi-fleet-system", Name: "ca"}, Data: map[string]string{"ca.crt": bundle}}
+			e := newEnv(t, gold(change), fleetConfig(goodConfig), ca)
+			result, err := e.policies().Reconcile(t.Context(), goldRequest)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(meta.FindStatusCondition(e.policyNow(t).Status.Conditions, fleetv1.ReadyCondition)).To(HaveField("Reason", fleetv1.ReadyReason))
+			g.Expect(result.RequeueAfter).To(Equal(changeInterval))
 		})
 	}
 }

@@ -137,7 +137,27 @@ func (r *Reconciler) turnIsFree(ctx context.Context, reg *fleetv1.FleetRegistrat
 	if err := r.Client.List(ctx, changing, client.UnsafeDisableDeepCopy, client.MatchingFields{changingIndex: policy}); err != nil {
 		return false, fmt.Errorf("listing the registrations whose agents are changing: %w", err)
 	}
-	return count+len(changing.Items) < decide.MaxChanging(rollout, len(members.Items)), nil
+	passedOver, err := r.passedOver(ctx, policy)
+	if err != nil {
+		return false, err
+	}
+	return count+len(changing.Items)+passedOver < decide.MaxChanging(rollout, len(members.Items)), nil
+}
+
+// passedOver counts the registrations that are about to be given their old settings back.
+// Until they are, what they have may be put in place after all.
+func (r *Reconciler) passedOver(ctx context.Context, policy string) (int, error) {
+	count := 0
+	for key, previous := range r.turns.previous {
+		reg := &fleetv1.FleetRegistration{}
+		if err := r.Client.Get(ctx, key, reg); client.IgnoreNotFound(err) != nil {
+			return 0, fmt.Errorf("reading FleetRegistration %s: %w", key, err)
+		}
+		if _, unseen := r.turns.given[key]; !unseen && reg.Spec.SelectedBy.Policy == policy && decide.Unreached(reg, previous) {
+			count++
+		}
+	}
+	return count, nil
 }
 
 // unseen counts the registrations that were given settings of the policy and are older in

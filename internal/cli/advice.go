@@ -104,7 +104,7 @@ var advice = map[string]string{
 	fleetv1.AgentSilentReason:                 "Look at its pod in `cattle-fleet-system` of the workload cluster, and whether it reaches `spec.agent.managementCluster.server`.",
 	fleetv1.AgentUpToDateReason:               "",
 	fleetv1.AgentUpdatingReason:               "Wait. If it lasts, look at `WorkloadReachable`.",
-	fleetv1.AgentUpdateFailedReason:           "Look at `AgentDeployed`; if that is `True`, the agent has not checked in for ten minutes: look at the log of its pod.",
+	fleetv1.AgentUpdateFailedReason:           "Look at `AgentDeployed`, which says what is wrong or is waited for; if that is `True`, the agent has not checked in for ten minutes: look at the log of its pod.",
 	fleetv1.BundlesReadyReason:                "",
 	fleetv1.BundlesNotReadyReason:             "Look at the status of the Fleet Cluster.",
 	fleetv1.TargetedReason:                    "",

@@ -53,7 +53,7 @@ type Turn int
 const (
 	// AtOnce is for agents that a restart takes nothing from: there is none yet, it has
 	// never reported, it needs the settings to report again, or it is being changed
-	// already, so that it counts either way.
+	// already or about to be.
 	AtOnce Turn = iota
 	// InTurn is for agents that report, or may do so again by themselves: as many at once
 	// as the policy lets.
@@ -67,7 +67,7 @@ const (
 func TurnOf(reg *fleetv1.FleetRegistration, wanted fleetv1.AgentSpec) Turn {
 	connected := Reports(reg)
 	switch {
-	case reg.Status.Agent.Revision == "", Changing(reg):
+	case reg.Status.Agent.Revision == "", Changing(reg), !inPlace(reg) && !isTrue(reg, fleetv1.PausedCondition):
 		return AtOnce
 	case !connected && !sameEndpoint(reg.Spec.Agent, wanted):
 		// It may be silent for that very reason.
@@ -94,8 +94,7 @@ func Reports(reg *fleetv1.FleetRegistration) bool {
 
 // Waits tells whether the registration is still to take the settings wanted in its turn.
 func Waits(reg *fleetv1.FleetRegistration, wanted fleetv1.AgentSpec) bool {
-	return reg.DeletionTimestamp.IsZero() && !isTrue(reg, fleetv1.PausedCondition) && !isFalse(reg, fleetv1.SelectedCondition) &&
-		!equality.Semantic.DeepEqual(reg.Spec.Agent, wanted) && TurnOf(reg, wanted) == InTurn
+	return takesPart(reg) && !equality.Semantic.DeepEqual(reg.Spec.Agent, wanted) && TurnOf(reg, wanted) == InTurn
 }
 
 func sameEndpoint(a, b fleetv1.AgentSpec) bool {
@@ -105,22 +104,29 @@ func sameEndpoint(a, b fleetv1.AgentSpec) bool {
 
 // Changing tells whether the registration's agent was given settings and has not checked
 // in with them yet, be it that it still can or that it failed. One that joins is not
-// changing, nor is one that was paused before anything came of it.
+// changing. One that is paused is left for later, wherever its change is, and so is one
+// whose change is not in place and cannot be put there.
 func Changing(reg *fleetv1.FleetRegistration) bool {
 	switch {
-	case reg.Status.Agent.Revision == "", !reg.DeletionTimestamp.IsZero():
+	case reg.Status.Agent.Revision == "", !reg.DeletionTimestamp.IsZero(), isTrue(reg, fleetv1.PausedCondition):
 		return false
 	case !inPlace(reg):
-		return !isTrue(reg, fleetv1.PausedCondition)
+		return !isFalse(reg, fleetv1.WorkloadReachableCondition)
 	}
 	upToDate := meta.FindStatusCondition(reg.Status.Conditions, fleetv1.AgentUpToDateCondition)
 	return upToDate != nil && (upToDate.Reason == fleetv1.AgentUpdatingReason || upToDate.Reason == fleetv1.AgentUpdateFailedReason)
 }
 
 // Unreached tells whether the registration was given settings that could not be put in
-// place, since its workload cluster cannot be reached. It has previous in place.
+// place, since its workload cluster cannot be reached, and may be given previous back,
+// which it has in place.
 func Unreached(reg *fleetv1.FleetRegistration, previous fleetv1.AgentSpec) bool {
-	return !inPlace(reg) && isFalse(reg, fleetv1.WorkloadReachableCondition) && reg.Status.Agent.Settings == Settings(previous)
+	return takesPart(reg) && !inPlace(reg) && isFalse(reg, fleetv1.WorkloadReachableCondition) && reg.Status.Agent.Settings == Settings(previous)
+}
+
+// takesPart tells whether the registration may be given settings at all.
+func takesPart(reg *fleetv1.FleetRegistration) bool {
+	return reg.DeletionTimestamp.IsZero() && !isTrue(reg, fleetv1.PausedCondition) && !isFalse(reg, fleetv1.SelectedCondition)
 }
 
 func inPlace(reg *fleetv1.FleetRegistration) bool {
@@ -164,12 +170,12 @@ func ProgressOf(rollout fleetv1.RolloutSpec, registrations []fleetv1.FleetRegist
 			failed = append(failed, fmt.Sprintf("%s/%s (%s)", reg.Namespace, reg.Name, failure(reg)))
 		case Changing(reg):
 			changing++
-		case inPlace(reg) && reg.Status.Agent.Settings == revision:
-			if isTrue(reg, fleetv1.AgentUpToDateCondition) {
-				updated++
-			}
+		case reg.Status.Agent.Settings == revision && inPlace(reg) && isTrue(reg, fleetv1.AgentUpToDateCondition):
+			updated++
 		case isTrue(reg, fleetv1.PausedCondition):
 			paused++
+		case reg.Status.Agent.Settings == revision && inPlace(reg):
+			// It has never reported.
 		case isFalse(reg, fleetv1.WorkloadReachableCondition):
 			unreachable++
 		default:
@@ -202,13 +208,14 @@ func ProgressOf(rollout fleetv1.RolloutSpec, registrations []fleetv1.FleetRegist
 func failure(reg *fleetv1.FleetRegistration) string {
 	conditions := reg.Status.Conditions
 	upToDate := meta.FindStatusCondition(conditions, fleetv1.AgentUpToDateCondition)
+	failed := upToDate != nil && upToDate.Reason == fleetv1.AgentUpdateFailedReason
 	for _, name := range []string{fleetv1.WorkloadReachableCondition, fleetv1.AgentDeployedCondition} {
 		condition := meta.FindStatusCondition(conditions, name)
-		if condition != nil && condition.Status == metav1.ConditionFalse && !strings.HasPrefix(condition.Reason, "WaitingFor") {
+		if condition != nil && condition.Status == metav1.ConditionFalse && (failed || !strings.HasPrefix(condition.Reason, "WaitingFor")) {
 			return condition.Reason
 		}
 	}
-	if upToDate != nil && upToDate.Reason == fleetv1.AgentUpdateFailedReason {
+	if failed {
 		return upToDate.Reason
 	}
 	return ""

@@ -89,7 +89,10 @@ func TestTurns(t *testing.T) {
 		{"was given others and was paused before", running("v1", isGiven, isPaused), of("v2"), InTurn, false},
 		{"is being changed", running("v1", isUpdating), of("v2"), AtOnce, true},
 		{"was changed and failed", running("v1", hasFailed), of("v2"), AtOnce, true},
-		{"was changed and failed, and was paused", running("v1", hasFailed, isPaused), of("v2"), AtOnce, true},
+		{"was given others and is unreachable", running("v1", isGiven, isUnreachable), of("v2"), AtOnce, false},
+		{"was given others, is dead and unreachable", running("v1", isGiven, isSilent, isUnreachable), of("v2"), AtOnce, false},
+		{"is being changed, and was paused", running("v1", isUpdating, isPaused), of("v2"), InTurn, false},
+		{"was changed and failed, and was paused", running("v1", hasFailed, isPaused), of("v2"), InTurn, false},
 		{"was changed and failed, and is unreachable", running("v1", hasFailed, isUnreachable), of("v2"), AtOnce, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,6 +134,7 @@ func TestSettingsThatCannotBePutInPlaceAreKnown(t *testing.T) {
 	g.Expect(Unreached(running("v1", isGiven), of("v1"))).To(BeFalse(), "it can be reached")
 	g.Expect(Unreached(running("v1", isUnreachable), of("v1"))).To(BeFalse(), "they are in place")
 	g.Expect(Unreached(running("v1", isGiven, isUnreachable), of("v0"))).To(BeFalse(), "others are in place than are remembered")
+	g.Expect(Unreached(running("v1", isGiven, isUnreachable, isPaused), of("v1"))).To(BeFalse(), "nothing may be given to it")
 }
 
 func TestMaxChanging(t *testing.T) {
@@ -177,7 +181,11 @@ func TestProgress(t *testing.T) {
 		{"one failed, the rest is done", two, []*fleetv1.FleetRegistration{done, failed}, Progress{Updated: 1, Failed: 1, Reason: fleetv1.RolloutStalledReason, Message: "Agents: 1 failed: team/edge (AgentImagePullFailed)"}},
 		{"as many failed as may", two, []*fleetv1.FleetRegistration{old, failed, failed}, Progress{Failed: 2, Reason: fleetv1.RolloutStalledReason, Message: "Agents: 1 waiting; 2 failed: team/edge (AgentImagePullFailed), team/edge (AgentImagePullFailed)"}},
 		{"four are named by three", two, []*fleetv1.FleetRegistration{failed, failed, failed, running("v2", hasFailed)}, Progress{Failed: 4, Reason: fleetv1.RolloutStalledReason, Message: "Agents: 4 failed: team/edge (AgentImagePullFailed), team/edge (AgentImagePullFailed), team/edge (AgentImagePullFailed), 1 more"}},
-		{"given and not to be reached", two, []*fleetv1.FleetRegistration{running("v1", isGiven, isUnreachable)}, Progress{Failed: 1, Reason: fleetv1.RolloutStalledReason, Message: "Agents: 1 failed: team/edge (ConnectionFailed)"}},
+		{"given and not to be reached", two, []*fleetv1.FleetRegistration{running("v1", isGiven, isUnreachable)}, Progress{Done: true, Reason: fleetv1.RolledOutReason, Message: "Agents: 1 cannot be reached, left for later"}},
+		{"paused while it changed", two, []*fleetv1.FleetRegistration{done, running("v2", isUpdating, isPaused), running("v2", hasFailed, pull, isPaused)}, Progress{Updated: 1, Done: true, Reason: fleetv1.RolledOutReason, Message: "Agents: 2 paused, left for later"}},
+		{"paused when it was done", two, []*fleetv1.FleetRegistration{running("v2", isPaused)}, Progress{Updated: 1, Done: true, Reason: fleetv1.RolledOutReason}},
+		{"has never reported", two, []*fleetv1.FleetRegistration{running("v2", say(fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.WaitingForHeartbeatReason))}, Progress{Done: true, Reason: fleetv1.RolledOutReason}},
+		{"waited for too long", two, []*fleetv1.FleetRegistration{running("v1", isGiven, hasFailed, say(fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForLeaseReason))}, Progress{Failed: 1, Reason: fleetv1.RolloutStalledReason, Message: "Agents: 1 failed: team/edge (WaitingForLease)"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var regs []fleetv1.FleetRegistration
