@@ -96,8 +96,9 @@ func newDiagnoseCommand(a *app) *cobra.Command {
 		Long: `Look at all that a person would look at, on the management cluster and on the workload
 cluster, and say the first thing that is wrong. Nothing is changed.
 
-The workload cluster is reached from here, with the kubeconfig that Cluster API keeps: what
-this machine cannot reach, the manager may. The exit code is 3 where something is wrong.`,
+The workload cluster is reached from here, with the kubeconfig that Cluster API keeps. Where
+this machine does not reach it but the manager did when it last tried, that is no fault, and
+the rest goes by what the manager found. The exit code is 3 where something is wrong.`,
 		Example: `  clusterctl fleet diagnose edge-1 --namespace team-a`,
 	}, a.diagnose)
 }

@@ -305,12 +305,10 @@ func (o *statusOptions) follow(ctx context.Context, rows []statusRow, look func(
 	for wait, failing := watchInterval, false; o.sleep(ctx, wait) == nil; {
 		rows, err := look(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil && lasting(err):
 			return err
 		case err != nil:
-			if !failing {
+			if !failing && ctx.Err() == nil {
 				warnf(o.ErrOut, "Error: %s; trying again", oneLine(err.Error()))
 			}
 			wait, failing = min(2*wait, watchRetryCap), true

@@ -29,14 +29,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	clocktesting "k8s.io/utils/clock/testing"
+	testclock "k8s.io/utils/clock/testing"
 )
+
+// patience is how long a busy machine may take for what is done at once.
+const patience = 10 * time.Second
 
 // watched is a watch by a clock that stands still, and what it printed.
 type watched struct {
-	clock       *clocktesting.FakeClock
+	clock       *testclock.FakeClock
 	out, errOut bytes.Buffer
-	// looks counts, and answers says what the next looks find: rows or an error.
+	// looks counts, and answers says what the next looks find: rows, an error, or that
+	// somebody interrupts the program.
 	looks   int
 	answers []any
 	ended   chan error
@@ -44,7 +48,7 @@ type watched struct {
 
 func watch(t *testing.T, ctx context.Context, answers ...any) *watched {
 	t.Helper()
-	w := &watched{clock: clocktesting.NewFakeClock(now), answers: answers, ended: make(chan error, 1)}
+	w := &watched{clock: testclock.NewFakeClock(now), answers: answers, ended: make(chan error, 1)}
 	o := &statusOptions{
 		app:    &app{IOStreams: genericiooptions.IOStreams{Out: &w.out, ErrOut: &w.errOut}, clock: w.clock},
 		output: outputFlag{format: formatTable},
@@ -55,11 +59,15 @@ func watch(t *testing.T, ctx context.Context, answers ...any) *watched {
 	return w
 }
 
-func (w *watched) look(context.Context) ([]statusRow, error) {
+func (w *watched) look(ctx context.Context) ([]statusRow, error) {
 	answer := w.answers[w.looks]
 	w.looks++
-	if err, failed := answer.(error); failed {
-		return nil, err
+	switch answer := answer.(type) {
+	case error:
+		return nil, answer
+	case context.CancelFunc:
+		answer()
+		return nil, ctx.Err()
 	}
 	return answer.([]statusRow), nil
 }
@@ -67,7 +75,7 @@ func (w *watched) look(context.Context) ([]statusRow, error) {
 // pass waits until the watch waits, and lets so much time pass.
 func (w *watched) pass(t *testing.T, d time.Duration) {
 	t.Helper()
-	NewWithT(t).Eventually(w.clock.HasWaiters).Should(BeTrue())
+	NewWithT(t).Eventually(w.clock.HasWaiters).WithTimeout(patience).Should(BeTrue())
 	w.clock.Step(d)
 }
 
@@ -75,26 +83,26 @@ func (w *watched) pass(t *testing.T, d time.Duration) {
 func (w *watched) rests(t *testing.T, looks int) {
 	t.Helper()
 	g := NewWithT(t)
-	g.Eventually(w.clock.HasWaiters).Should(BeTrue())
+	g.Eventually(w.clock.HasWaiters).WithTimeout(patience).Should(BeTrue())
 	g.Expect(w.looks).To(Equal(looks))
 }
 
 var (
-	refused = errors.New("dial tcp 10.0.0.1:6443: connect: connection refused")
-	arrived = []statusRow{{Name: "edge-1", Joined: "True", Reason: "Ready"}}
+	errRefused = errors.New("dial tcp 10.0.0.1:6443: connect: connection refused")
+	arrived    = []statusRow{{Name: "edge-1", Joined: "True", Reason: "Ready"}}
 )
 
 func TestWatchGoesOnAfterErrorsThatPassAndSaysThemOnce(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	w := watch(t, ctx, refused, apierrors.NewServiceUnavailable("starting"), apierrors.NewInternalError(refused), refused, refused, arrived, refused, arrived)
-	for looks, wait := range []time.Duration{2, 4, 8, 16, 30, 30} {
-		w.pass(t, wait*time.Second-1)
+	w := watch(t, ctx, errRefused, apierrors.NewServiceUnavailable("starting"), apierrors.NewInternalError(errRefused), errRefused, errRefused, arrived, errRefused, arrived)
+	for looks, wait := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+		w.pass(t, wait-1)
 		w.rests(t, looks)
 		w.pass(t, 1)
 	}
 	w.rests(t, 6)
-	g.Expect(w.errOut.String()).To(Equal("Error: " + refused.Error() + "; trying again\n"))
+	g.Expect(w.errOut.String()).To(Equal("Error: " + errRefused.Error() + "; trying again\n"))
 	g.Expect(w.out.String()).To(MatchRegexp(`(?m)^edge-1 +True +Ready`))
 
 	w.pass(t, watchInterval)
@@ -103,7 +111,16 @@ func TestWatchGoesOnAfterErrorsThatPassAndSaysThemOnce(t *testing.T) {
 	g.Expect(strings.Count(w.errOut.String(), "\n")).To(Equal(2), "another outage is said again")
 
 	cancel()
-	g.Eventually(w.ended).Should(Receive(BeNil()))
+	g.Eventually(w.ended).WithTimeout(patience).Should(Receive(BeNil()))
+}
+
+func TestWatchThatIsInterruptedEndsWithoutAnError(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := watch(t, ctx, cancel)
+	w.pass(t, watchInterval)
+	g.Eventually(w.ended).WithTimeout(patience).Should(Receive(BeNil()))
+	g.Expect(w.errOut.String()).To(BeEmpty())
 }
 
 func TestWatchEndsWhereTryingAgainDoesNotHelp(t *testing.T) {
@@ -119,7 +136,7 @@ func TestWatchEndsWhereTryingAgainDoesNotHelp(t *testing.T) {
 			g := NewWithT(t)
 			w := watch(t, t.Context(), err)
 			w.pass(t, watchInterval)
-			g.Eventually(w.ended).Should(Receive(MatchError(err)))
+			g.Eventually(w.ended).WithTimeout(patience).Should(Receive(MatchError(err)))
 			g.Expect(w.errOut.String()).To(BeEmpty(), "the program says it at the end")
 		})
 	}

@@ -84,6 +84,22 @@ func TestThereIsADiagramOfTheFlowAndOneOfWhoMayDoWhat(t *testing.T) {
 	}
 }
 
+// A shell takes <name> for a file.
+func TestWhatIsToBeTypedHasNoPlaceholders(t *testing.T) {
+	g := NewWithT(t)
+	pages, err := Pages(root)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
+		blocks, err := Blocks(root, page)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, block := range blocks {
+			if block.Language == "sh" {
+				g.Expect(block.Text).NotTo(MatchRegexp(`<[A-Za-z][A-Za-z.-]*>`), block.String())
+			}
+		}
+	}
+}
+
 func TestBlocksAreReadWithTheirMarks(t *testing.T) {
 	g := NewWithT(t)
 	t.Chdir(t.TempDir())
