@@ -21,6 +21,7 @@ package v1alpha1
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="!has(self.workspace) || has(self.nameFormat) && self.nameFormat == 'NamespaceName'",message="workspace requires nameFormat NamespaceName: two namespaces can have Clusters of one name"
 // +kubebuilder:validation:XValidation:rule="!has(self.workspace) || has(self.labels) && has(self.labels.include) && self.labels.include.all(p, !p.contains('*'))",message="workspace requires labels.include, a list of keys without *: who labels a Cluster would choose among the bundles there"
+// +kubebuilder:validation:XValidation:rule="!has(self.workspace) || !has(self.annotations) || !has(self.annotations.include) || self.annotations.include.all(p, !p.contains('*'))",message="workspace requires that annotations.include lists keys without *: who annotates a Cluster would choose what templates of the bundles there see"
 // +kubebuilder:validation:XValidation:rule="!has(self.workspace) || !has(self.displayName) || self.displayName != 'Name'",message="workspace does not go with displayName Name: two namespaces can have Clusters of one name"
 // +kubebuilder:validation:XValidation:rule="!has(self.workspace) || !has(self.groups) || self.groups != 'ClusterClass' || has(self.labels) && has(self.labels.include) && ['clusterclass-name.fleet.addons.cluster.x-k8s.io', 'clusterclass-namespace.fleet.addons.cluster.x-k8s.io'].all(k, k in self.labels.include)",message="groups ClusterClass with a workspace requires that labels.include lists the two keys of the ClusterClass"
 // +kubebuilder:validation:XValidation:rule="!has(self.classNamespaces) || has(self.groups) && self.groups == 'ClusterClass'",message="classNamespaces requires groups ClusterClass"
@@ -67,7 +68,9 @@ type TargetingSettings struct {
 	// +optional
 	Labels LabelPropagation `json:"labels,omitempty,omitzero"`
 
-	// annotations of the Fleet Cluster. Omitted, none are copied.
+	// annotations of the Fleet Cluster, which templates of bundles have as
+	// .ClusterAnnotations. Omitted, none are copied. In a workspace other than the
+	// Cluster's namespace only keys that include lists without * are.
 	// +optional
 	Annotations AnnotationPropagation `json:"annotations,omitempty,omitzero"`
 

@@ -613,8 +613,9 @@ func apply(ctx context.Context, workload *remote.Client, obj client.Object, scop
 			return false, nil
 		}
 		if first := agent.Before(live, desired); first != nil {
+			// Where there is no server-side apply, mergeInto needs nothing before it.
 			if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(first),
-				client.FieldOwner(upstream.FieldOwner), client.ForceOwnership); err != nil {
+				client.FieldOwner(upstream.FieldOwner), client.ForceOwnership); err != nil && !apierrors.IsUnsupportedMediaType(err) {
 				return false, rejected(obj, err)
 			}
 		}

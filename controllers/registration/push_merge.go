@@ -18,13 +18,10 @@ package registration
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-fleet/capi-fleet/internal/agent"
@@ -35,8 +32,8 @@ import (
 // What a workload cluster needs whose API server knows no server-side apply: the one of
 // Cluster API's in-memory provider, or a real one behind a proxy that stops it.
 
-// mergeInto creates an object, or patches what differs from it. Unlike an apply it
-// takes nothing away that was written before and is not wanted any more.
+// mergeInto creates an object, or patches what differs from it. Of what was written before
+// and is not wanted any more it takes away what agent.Merged does.
 func mergeInto(ctx context.Context, workload *remote.Client, desired *unstructured.Unstructured) (wrote bool, err error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(desired.GroupVersionKind())
@@ -48,15 +45,11 @@ func mergeInto(ctx context.Context, workload *remote.Client, desired *unstructur
 		err = workload.Create(ctx, desired.DeepCopy(), client.FieldOwner(upstream.FieldOwner))
 		return err == nil, err
 	}
-	patch := agent.Difference(live.Object, desired.Object)
-	if len(patch) == 0 {
+	if agent.Contains(live.Object, desired.Object) {
 		return false, nil
 	}
-	content, err := json.Marshal(patch)
-	if err != nil {
-		return false, fmt.Errorf("building a patch of %s %s: %w", desired.GetKind(), desired.GetName(), err)
-	}
-	err = workload.Patch(ctx, live, client.RawPatch(types.MergePatchType, content), client.FieldOwner(upstream.FieldOwner))
+	merged := &unstructured.Unstructured{Object: agent.Merged(live.Object, desired.Object)}
+	err = workload.Patch(ctx, merged, client.MergeFrom(live), client.FieldOwner(upstream.FieldOwner))
 	return err == nil, err
 }
 

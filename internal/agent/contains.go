@@ -19,6 +19,10 @@ package agent
 import (
 	"maps"
 	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Contains tells whether all of desired, an object as ToUnstructured returns it, is in
@@ -35,33 +39,43 @@ func Contains(live, desired map[string]any) bool {
 	return true
 }
 
-// Difference returns the merge patch (RFC 7396) that makes live contain desired, empty
-// where it does already. It leaves alone all fields that are not in desired. A list is
-// desired as a whole: what it has no entry for goes, and an entry keeps the fields that
+// Merged returns what live should become where an API server knows no server-side apply,
+// which alone can tell who set a field. It has all of desired; fields that are not in it stay,
+// but for those of a Deployment that settings of an agent can set, and so can withdraw. A list
+// is desired as a whole: what it has no entry for goes, and an entry keeps the fields that
 // live has for one of the same name.
-func Difference(live, desired map[string]any) map[string]any {
-	patch := map[string]any{}
-	for field, want := range desired {
-		have, found := live[field]
-		if found && containsValue(have, want) {
-			continue
-		}
-		patch[field] = difference(have, want)
-	}
-	return patch
+func Merged(live, desired map[string]any) map[string]any {
+	return merge(withoutSettings(live), desired)
 }
 
-func difference(have, want any) any {
-	switch want := want.(type) {
-	case map[string]any:
-		if have, ok := have.(map[string]any); ok {
-			return Difference(have, want)
-		}
-	case []any:
-		have, _ := have.([]any)
-		return mergedList(have, want)
+// What settings of an agent put into a Deployment, its pod and its container. An API server
+// fills in again what it has a default for.
+var (
+	ofDeployment = []string{"strategy"}
+	ofPod        = []string{"affinity", "dnsPolicy", "hostNetwork", "imagePullSecrets", "nodeSelector", "priorityClassName", "tolerations"}
+	ofContainer  = []string{"env", "imagePullPolicy", "livenessProbe", "resources"}
+)
+
+// withoutSettings returns a copy of an object without those fields.
+func withoutSettings(live map[string]any) map[string]any {
+	rest := runtime.DeepCopyJSON(live)
+	if rest["kind"] != "Deployment" {
+		return rest
 	}
-	return want
+	for _, field := range ofDeployment {
+		unstructured.RemoveNestedField(rest, "spec", field)
+	}
+	for _, field := range ofPod {
+		unstructured.RemoveNestedField(rest, "spec", "template", "spec", field)
+	}
+	containers, _, _ := unstructured.NestedFieldNoCopy(rest, "spec", "template", "spec", "containers")
+	list, _ := containers.([]any)
+	for _, container := range list {
+		if fields, ok := container.(map[string]any); ok {
+			maps.DeleteFunc(fields, func(field string, _ any) bool { return slices.Contains(ofContainer, field) })
+		}
+	}
+	return rest
 }
 
 func mergedList(have, want []any) []any {

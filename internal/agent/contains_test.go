@@ -20,18 +20,17 @@ import (
 	"encoding/json"
 	"testing"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestDifference(t *testing.T) {
-	for _, tt := range []struct{ name, live, desired, patch string }{
-		{"the same", `{"a":{"b":[{"name":"c"}]}}`, `{"a":{"b":[{"name":"c"}]}}`, `{}`},
-		{"what others added stays", `{"a":{"b":1,"theirs":2},"theirs":{}}`, `{"a":{"b":1}}`, `{}`},
-		{"only what differs", `{"a":{"b":1,"c":1,"theirs":2}}`, `{"a":{"b":1,"c":2}}`, `{"a":{"c":2}}`},
+func TestMerged(t *testing.T) {
+	for _, tt := range []struct{ name, live, desired, merged string }{
+		{"the same", `{"a":{"b":[{"name":"c"}]}}`, `{"a":{"b":[{"name":"c"}]}}`, `{"a":{"b":[{"name":"c"}]}}`},
+		{"what others added stays", `{"a":{"b":1,"theirs":2},"theirs":{}}`, `{"a":{"b":2}}`, `{"a":{"b":2,"theirs":2},"theirs":{}}`},
 		{"what is missing", `{}`, `{"a":{"b":1},"c":[1]}`, `{"a":{"b":1},"c":[1]}`},
 		{"another type", `{"a":[],"b":"x"}`, `{"a":{"b":1},"b":[1]}`, `{"a":{"b":1},"b":[1]}`},
-		{"an empty object is no deletion", `{}`, `{"a":{}}`, `{"a":{}}`},
+		{"an empty object is no deletion", `{"b":{"c":1}}`, `{"a":{},"b":{}}`, `{"a":{},"b":{"c":1}}`},
 		{"a list is a whole", `{"a":[1,2]}`, `{"a":[2]}`, `{"a":[2]}`},
 		{"an entry keeps what others gave it", `{"a":[{"name":"n","v":1,"theirs":{"x":1}},{"name":"gone"}]}`,
 			`{"a":[{"name":"n","v":2},{"name":"new"}]}`, `{"a":[{"name":"n","v":2,"theirs":{"x":1}},{"name":"new"}]}`},
@@ -39,21 +38,41 @@ func TestDifference(t *testing.T) {
 			`{"a":[{"name":"n","m":{"ours":1},"l":[{"name":"e","ours":1}]}]}`,
 			`{"a":[{"name":"n","m":{"ours":1,"theirs":1},"l":[{"name":"e","ours":1,"theirs":1}]}]}`},
 		{"entries without a name", `{"a":[{"x":1}]}`, `{"a":[{"y":1}]}`, `{"a":[{"y":1}]}`},
+		{"settings of another kind of object", `{"kind":"ConfigMap","spec":{"strategy":1}}`, `{"kind":"ConfigMap"}`, `{"kind":"ConfigMap","spec":{"strategy":1}}`},
 	} {
 		g := NewWithT(t)
 		var live, desired map[string]any
 		g.Expect(json.Unmarshal([]byte(tt.live), &live)).To(Succeed())
 		g.Expect(json.Unmarshal([]byte(tt.desired), &desired)).To(Succeed())
-		patch, err := json.Marshal(Difference(live, desired))
+		merged := Merged(live, desired)
+		content, err := json.Marshal(merged)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(patch).To(MatchJSON(tt.patch), tt.name)
-		merged, err := jsonpatch.MergePatch([]byte(tt.live), patch)
+		g.Expect(content).To(MatchJSON(tt.merged), tt.name)
+		g.Expect(Contains(merged, desired)).To(BeTrue(), tt.name)
+		before, err := json.Marshal(live)
 		g.Expect(err).NotTo(HaveOccurred())
-		var after map[string]any
-		g.Expect(json.Unmarshal(merged, &after)).To(Succeed())
-		g.Expect(Contains(after, desired)).To(BeTrue(), tt.name)
-		g.Expect(Difference(after, desired)).To(BeEmpty(), tt.name)
+		g.Expect(before).To(MatchJSON(tt.live), "%s: live is changed", tt.name)
 	}
+}
+
+func TestWithdrawnSettingsAreGoneWhereNothingTellsWhoSetThem(t *testing.T) {
+	object := func(in Input) map[string]any {
+		in.RegistrationID = minimal().RegistrationID
+		obj, err := ToUnstructured(deployment(in))
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		return obj.Object
+	}
+	for from, live := range goldenInputs() {
+		for to, desired := range goldenInputs() {
+			NewWithT(t).Expect(Merged(object(live), object(desired))).To(Equal(object(desired)), "from %s to %s", from, to)
+		}
+	}
+	g := NewWithT(t)
+	theirs := object(everything())
+	g.Expect(unstructured.SetNestedField(theirs, int64(7), "spec", "template", "spec", "terminationGracePeriodSeconds")).To(Succeed())
+	merged := Merged(theirs, object(minimal()))
+	kept, _, _ := unstructured.NestedInt64(merged, "spec", "template", "spec", "terminationGracePeriodSeconds")
+	g.Expect(kept).To(Equal(int64(7)), "no setting of ours")
 }
 
 func TestContains(t *testing.T) {

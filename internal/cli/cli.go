@@ -30,6 +30,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -117,7 +118,16 @@ func displayPath(command *cobra.Command) string {
 	return strings.TrimSpace(programName + " " + strings.TrimPrefix(strings.TrimPrefix(command.CommandPath(), command.Root().Name()), " "))
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine makes a text that others may have written fit for a person's terminal: one line, and
+// nothing in it that a terminal obeys, or that shows letters in another order.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || !unicode.In(r, unicode.Cc, unicode.Cf) {
+			return r
+		}
+		return -1
+	}, text)), " ")
+}
 
 // explain says what to do about errors that do not.
 func explain(err error) string {
@@ -383,4 +393,6 @@ func (a *app) names(ctx context.Context, list client.ObjectList, opts ...client.
 }
 
 // warnf tells a person what is no result.
-func warnf(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+func warnf(out io.Writer, format string, args ...any) {
+	fmt.Fprintln(out, oneLine(fmt.Sprintf(format, args...)))
+}

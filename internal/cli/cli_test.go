@@ -26,7 +26,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	testclock "k8s.io/utils/clock/testing"
+
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 )
 
 // run runs a command line without any cluster.
@@ -216,4 +220,39 @@ func TestTheReferencePageIsThatOfTheCode(t *testing.T) {
 			g.Expect(string(page)).To(ContainSubstring("\n## " + path[0] + "\n"))
 		}
 	}
+}
+
+func TestATerminalObeysNothingThatOthersWrote(t *testing.T) {
+	g := NewWithT(t)
+	const hostile = "\x1b[2J\x1b]0;title\x07\u009b31mcluster-\u202egone\x7f\n# 2. touch f\ttab"
+	const shown = "[2J]0;title31mcluster-gone # 2. touch f tab"
+	g.Expect(oneLine(hostile)).To(Equal(shown))
+
+	var out, errOut bytes.Buffer
+	app := &app{clock: testclock.NewFakeClock(now)}
+	app.Out, app.ErrOut = &out, &errOut
+	orphans := &orphanOptions{app: app}
+	orphans.output.format = formatTable
+	found := orphan{Kind: orphanedCluster, Namespace: "team-a", Name: "edge", ClusterNamespace: hostile}
+	g.Expect(orphans.print([]orphan{found})).To(Succeed())
+	out.WriteString(found.plan(defaultManagerNamespace, 0))
+
+	f := healthy()
+	f.cluster.Status.Phase = hostile
+	f.registration.Status.Conditions = []metav1.Condition{{Type: fleetv1.ReadyCondition, Status: metav1.ConditionFalse, Reason: "Reason", Message: hostile}}
+	f.registration.Spec.Agent.ManagementCluster.Server = hostile
+	output := &outputFlag{format: formatTable}
+	g.Expect(app.describe(f, lookup{managerNamespace: defaultManagerNamespace}, output)).To(Succeed())
+	wrong := check{Name: "Agent", Verdict: verdictWrong, Message: hostile}
+	g.Expect(app.printDiagnosis(diagnosis{Checks: []check{{Name: "RBAC", Verdict: verdictUnknown, Message: hostile}, wrong}, Wrong: &wrong})).To(Succeed())
+
+	status := &statusOptions{app: app, output: outputFlag{format: formatWide}}
+	row := rowOf(&registered{cluster: *f.cluster, registration: f.registration})
+	row.ClusterNamespace, row.Policy, row.FleetCluster, row.AgentVersion = hostile, hostile, hostile, hostile
+	g.Expect(status.print([]statusRow{row})).To(Succeed())
+	warnf(&errOut, "%s", hostile)
+
+	g.Expect(out.String() + errOut.String()).NotTo(MatchRegexp(`[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202e}]|(?m)^# 2`))
+	g.Expect(strings.Count(out.String(), shown)).To(BeNumerically(">=", 9), "%s", out.String())
+	g.Expect(errOut.String()).To(Equal(shown + "\n"))
 }

@@ -216,9 +216,9 @@ func deploymentState(v *visit) string {
 
 // printNode prints a tree: first is what begins its line, rest what begins those below.
 func printNode(out io.Writer, n *node, first, rest string) {
-	line := first + n.Object
+	line := first + oneLine(n.Object)
 	if n.State != "" {
-		line += ": " + n.State
+		line += ": " + oneLine(n.State)
 	}
 	fmt.Fprintln(out, line)
 	for i := range n.Nodes {

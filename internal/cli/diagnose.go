@@ -126,7 +126,7 @@ func (a *app) printDiagnosis(found diagnosis) error {
 		row := []string{c.Name, painter.paint(colours[c.Verdict], string(c.Verdict))}
 		// What is wrong is said below, at length.
 		if c.Message != "" && c.Verdict != verdictWrong {
-			row = append(row, c.Message)
+			row = append(row, oneLine(c.Message))
 		}
 		rows = append(rows, row)
 	}
@@ -137,6 +137,6 @@ func (a *app) printDiagnosis(found diagnosis) error {
 		fmt.Fprintf(a.Out, "\nNothing is wrong with %s as far as can be seen.\n", found.Cluster)
 		return nil
 	}
-	fmt.Fprintf(a.Out, "\n%s: %s\n", found.Wrong.Name, found.Wrong.Message)
+	fmt.Fprintf(a.Out, "\n%s: %s\n", found.Wrong.Name, oneLine(found.Wrong.Message))
 	return nil
 }

@@ -140,7 +140,7 @@ func (o *handbackOptions) run(ctx context.Context, names []string) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			warnf(o.ErrOut, "%s: NOT DONE: %s", client.ObjectKeyFromObject(reg), oneLine(err.Error()))
+			warnf(o.ErrOut, "%s: NOT DONE: %s", client.ObjectKeyFromObject(reg), err)
 			left++
 		}
 	}

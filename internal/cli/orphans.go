@@ -290,7 +290,7 @@ func (o *orphan) plan(managerNamespace string, wait time.Duration) string {
 	steps := []string{"its agent's service account and rights go, and what an agent in namespace " + managerNamespace + " has there",
 		fmt.Sprintf("%s after the account Fleet Cluster %s goes", wait, o.key())}
 	if o.ClusterNamespace != "" {
-		steps = append(steps, fmt.Sprintf("and by Fleet namespace %s with %d BundleDeployments", o.ClusterNamespace, o.Bundles))
+		steps = append(steps, fmt.Sprintf("and by Fleet namespace %s with %d BundleDeployments", oneLine(o.ClusterNamespace), o.Bundles))
 	}
 	return strings.Join(steps, "; ")
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -91,12 +92,7 @@ func (o *outputFlag) print(out io.Writer, value any) error {
 // nothing stands in a table where there is nothing to say.
 const nothing = "-"
 
-func orNothing(s string) string {
-	if s == "" {
-		return nothing
-	}
-	return s
-}
+func orNothing(s string) string { return cmp.Or(oneLine(s), nothing) }
 
 // style colours words, or not.
 type style bool
@@ -136,7 +132,7 @@ func (s style) status(status string) string {
 	return s.paint(plain, orNothing(status))
 }
 
-// table prints rows in columns.
+// table prints rows in columns. Its cells are one line each, see oneLine.
 func table(out io.Writer, rows [][]string) error {
 	writer := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for _, row := range rows {

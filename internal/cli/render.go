@@ -151,15 +151,30 @@ func (o *renderOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	in := &rendering{cluster: key, managerNamespace: o.managerNamespace, Registration: upstream.Registration{
-		FleetCluster: types.NamespacedName{Namespace: key.Namespace, Name: fleet.ClusterName(name)},
-	}}
+	var c client.Client
 	if !o.offline {
-		if err := o.look(ctx, key, in); err != nil {
+		if c, err = o.client(); err != nil {
+			return err
+		}
+	}
+	return o.render(ctx, c, key)
+}
+
+// render prints the objects of the Cluster key, by what the management cluster knows unless
+// the client is nil.
+func (o *renderOptions) render(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	in := &rendering{cluster: key, managerNamespace: o.managerNamespace, Registration: upstream.Registration{
+		FleetCluster: types.NamespacedName{Namespace: key.Namespace, Name: fleet.ClusterName(key.Name)},
+	}}
+	if c != nil {
+		if err := o.look(ctx, c, in); err != nil {
 			return err
 		}
 	}
 	if err := o.override(in); err != nil {
+		return err
+	}
+	if err := in.checkNames(); err != nil {
 		return err
 	}
 	if o.target == forManagement {
@@ -169,18 +184,14 @@ func (o *renderOptions) run(ctx context.Context, name string) error {
 }
 
 // look fills in what the management cluster knows.
-func (o *renderOptions) look(ctx context.Context, key client.ObjectKey, in *rendering) error {
-	c, err := o.client()
-	if err != nil {
-		return err
-	}
+func (o *renderOptions) look(ctx context.Context, c client.Client, in *rendering) error {
 	cluster, reg := &clusterv1.Cluster{}, &fleetv1.FleetRegistration{}
 	// Neither Cluster API nor capi-fleet need be there.
-	hasCluster, err := get(ctx, c, key, cluster)
+	hasCluster, err := get(ctx, c, in.cluster, cluster)
 	if ignoreNoMatch(err) != nil {
 		return err
 	}
-	switch found, err := get(ctx, c, key, reg); {
+	switch found, err := get(ctx, c, in.cluster, reg); {
 	case ignoreNoMatch(err) != nil:
 		return err
 	case found:
@@ -189,6 +200,9 @@ func (o *renderOptions) look(ctx context.Context, key client.ObjectKey, in *rend
 	if hasCluster {
 		in.ClusterUID = cluster.UID
 		in.Target, _ = targeting.Resolve(reg.Spec.Targeting, cluster, in.FleetCluster.Namespace)
+		if err := lookAtClass(ctx, c, in); err != nil {
+			return err
+		}
 	}
 	if err := lookAtFleetCluster(ctx, c, in); err != nil {
 		return err
@@ -207,6 +221,19 @@ func (o *renderOptions) look(ctx context.Context, key client.ObjectKey, in *rend
 	return err
 }
 
+// lookAtClass keeps the Fleet Cluster out of a group that cannot be had.
+func lookAtClass(ctx context.Context, c client.Client, in *rendering) error {
+	if in.Target.Class == nil {
+		return nil
+	}
+	err := (&upstream.Writer{Cache: c}).LookClass(ctx, *in.Target.Class)
+	if refusal := (*upstream.Refusal)(nil); errors.As(err, &refusal) {
+		in.Target = in.Target.StayOut()
+		return nil
+	}
+	return err
+}
+
 // lookAtFleetCluster takes over what an earlier apply made.
 func lookAtFleetCluster(ctx context.Context, c client.Client, in *rendering) error {
 	cluster := &fleet.Cluster{}
@@ -218,7 +245,7 @@ func lookAtFleetCluster(ctx context.Context, c client.Client, in *rendering) err
 	if cluster.Labels[fleet.ClusterManagementLabel] != upstream.ManagementLabelValue || id == "" || in.ID != "" && in.ID != id {
 		return fmt.Errorf("the Fleet Cluster %s is there and not this registration's: see docs/concepts/adoption.md", in.FleetCluster)
 	}
-	in.ID, in.clientID = id, cluster.Spec.ClientID
+	in.ID, in.clientID, in.Target = id, cluster.Spec.ClientID, in.Target.On(cluster)
 	if in.Namespace == "" {
 		in.Namespace = cluster.Status.Namespace
 	}
@@ -272,6 +299,27 @@ func (o *renderOptions) override(in *rendering) error {
 			return usagef("--agent-ca-file: %s %v", o.caFile, err)
 		}
 		in.agent.ManagementCluster.CertificateAuthorityData = ca
+	}
+	return nil
+}
+
+// checkNames refuses what is no name: commands are printed that people run, and whoever can
+// write a Fleet Cluster chose some of what is in them.
+func (in *rendering) checkNames() error {
+	invalid := func(what, name string) error {
+		return fmt.Errorf("%s of Fleet Cluster %q is %q, which is not from capi-fleet: look who wrote it", what, in.FleetCluster, name)
+	}
+	switch {
+	case len(validation.IsDNS1123Label(in.cluster.Namespace)) > 0:
+		return usagef("--namespace: %q is not the name of a namespace", in.cluster.Namespace)
+	case len(validation.IsDNS1123Label(in.FleetCluster.Namespace)) > 0:
+		return invalid("the namespace", in.FleetCluster.Namespace)
+	case len(validation.IsDNS1123Subdomain(in.FleetCluster.Name)) > 0:
+		return invalid("the name", in.FleetCluster.Name)
+	case !upstream.IsClusterNamespace(in.Namespace):
+		return invalid("the cluster namespace", in.Namespace)
+	case !upstream.ValidID(in.ID):
+		return invalid("the registration ID", in.ID)
 	}
 	return nil
 }

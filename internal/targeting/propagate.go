@@ -92,17 +92,21 @@ func matches(pattern, key string) bool {
 	return strings.HasSuffix(key, parts[last])
 }
 
-// labelPatterns returns what is copied of the labels. On a Fleet Cluster outside the
-// namespace of its Cluster those are the keys that are listed, whatever the policy was
-// when it was made.
+// labelPatterns returns what is copied of the labels.
 func labelPatterns(labels fleetv1.LabelPropagation, sameNamespace bool) []fleetv1.KeyPattern {
-	if sameNamespace {
-		if len(labels.Include) == 0 {
-			return []fleetv1.KeyPattern{"*"}
-		}
-		return labels.Include
+	if sameNamespace && len(labels.Include) == 0 {
+		return []fleetv1.KeyPattern{"*"}
 	}
-	return slices.DeleteFunc(slices.Clone(labels.Include), func(pattern fleetv1.KeyPattern) bool {
+	return listed(labels.Include, sameNamespace)
+}
+
+// listed returns which of the patterns count. On a Fleet Cluster outside the namespace of
+// its Cluster those are the keys that are listed, whatever the policy was when it was made.
+func listed(include []fleetv1.KeyPattern, sameNamespace bool) []fleetv1.KeyPattern {
+	if sameNamespace {
+		return include
+	}
+	return slices.DeleteFunc(slices.Clone(include), func(pattern fleetv1.KeyPattern) bool {
 		return strings.Contains(string(pattern), "*")
 	})
 }
@@ -171,8 +175,8 @@ func TooLarge(labels map[string]string) bool {
 
 // annotations returns the annotations of the Fleet Cluster, and the keys of those that
 // are too large together.
-func annotations(settings fleetv1.AnnotationPropagation, cluster *clusterv1.Cluster) (all map[string]string, left []string) {
-	all = copied(cluster.Annotations, settings.Include, settings.Exclude)
+func annotations(settings fleetv1.AnnotationPropagation, cluster *clusterv1.Cluster, sameNamespace bool) (all map[string]string, left []string) {
+	all = copied(cluster.Annotations, listed(settings.Include, sameNamespace), settings.Exclude)
 	for key, value := range settings.Static {
 		if !Reserved(key) {
 			all[key] = string(value)

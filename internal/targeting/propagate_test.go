@@ -88,6 +88,18 @@ func TestPatternsSayWhichKeysAreCopied(t *testing.T) {
 	}
 }
 
+func TestOutsideTheNamespaceOnlyAnnotationsThatAreListedAreCopied(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newCluster(func(c *clusterv1.Cluster) { c.Annotations = map[string]string{"contact": "a", "note": "b"} })
+	settings := fleetv1.TargetingSettings{Annotations: fleetv1.AnnotationPropagation{
+		Include: []fleetv1.KeyPattern{"contact", "*"}, Static: map[string]fleetv1.AnnotationValue{"tier": "edge"},
+	}}
+	target, _ := Resolve(settings, cluster, "workspace")
+	g.Expect(target.Annotations).To(Equal(map[string]string{"contact": "a", "tier": "edge"}))
+	target, _ = Resolve(settings, cluster, own)
+	g.Expect(target.Annotations).To(Equal(map[string]string{"contact": "a", "note": "b", "tier": "edge"}))
+}
+
 func toAny(in []string) []any {
 	out := make([]any, 0, len(in))
 	for _, s := range in {

@@ -68,7 +68,7 @@ func Resolve(settings fleetv1.TargetingSettings, cluster *clusterv1.Cluster, nam
 	if missing != nil {
 		problems = append(problems, *missing)
 	}
-	annotations, left := annotations(settings.Annotations, cluster)
+	annotations, left := annotations(settings.Annotations, cluster, namespace == cluster.Namespace)
 	if len(left) > 0 {
 		problems = append(problems, Problem{fleetv1.AnnotationsTooLargeReason,
 			"The annotations of the Cluster that spec.targeting.annotations includes are too large together; some are left out"})
@@ -178,6 +178,13 @@ func (t Target) Patch(live *fleet.Cluster) map[string]any {
 		return nil
 	}
 	return patch
+}
+
+// On returns the target for a Fleet Cluster that is there, with the labels that stay on it.
+func (t Target) On(live *fleet.Cluster) Target {
+	before, _ := ReadRecord(live.Annotations)
+	t.Labels = t.labelsOn(live, before)
+	return t
 }
 
 // labelsOn returns the labels of a Fleet Cluster that is there.

@@ -107,7 +107,7 @@ func (w *Writer) mayBeAdopted(ctx context.Context, r Registration, cluster *flee
 	if name == "" {
 		return &Refusal{fleetv1.AdoptionUnprovenReason, fmt.Sprintf("No agent has joined as Fleet Cluster %s: it has no cluster namespace", r.FleetCluster)}
 	}
-	if !isClusterNamespace(name) {
+	if !IsClusterNamespace(name) {
 		return &Refusal{fleetv1.NamespaceForeignReason, fmt.Sprintf("The name in status.namespace of Fleet Cluster %s is not one of a cluster namespace", r.FleetCluster)}
 	}
 	namespace, err := w.readNamespace(ctx, r, name)
@@ -145,9 +145,9 @@ func managerOf(cluster *fleet.Cluster) string {
 
 var kindName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
 
-// isClusterNamespace tells whether a namespace of that name can hold the
+// IsClusterNamespace tells whether a namespace of that name can hold the
 // BundleDeployments of a Fleet Cluster of ours.
-func isClusterNamespace(name string) bool {
+func IsClusterNamespace(name string) bool {
 	return strings.HasPrefix(name, clusterNamespacePrefix) && len(validation.IsDNS1123Label(name)) == 0
 }
 

@@ -256,7 +256,7 @@ func (w *Writer) chosenNamespace(ctx context.Context, r Registration, cluster *f
 	if slices.Contains(r.NamespaceNames(), name) {
 		return name, nil
 	}
-	if !isClusterNamespace(name) {
+	if !IsClusterNamespace(name) {
 		return "", nil
 	}
 	namespace, err := w.readNamespace(ctx, r, name)

@@ -316,7 +316,7 @@ func TestNoTenantReachesBundlesOfOthers(t *testing.T) {
 	makeNamespace(t, workspace)
 	makeClass(t, tenant, "prod", nil)
 	apply(t, newPolicy(t, tenant, `{"workspace":"workspace","nameFormat":"NamespaceName","displayName":"NamespaceName",
-		"labels":{"include":["site"],"static":{"tier":"tenant"}}, "values":[{"name":"region","value":"eu"}]}`))
+		"labels":{"include":["site"],"static":{"tier":"tenant"}}, "annotations":{"include":["contact"]}, "values":[{"name":"region","value":"eu"}]}`))
 	selecting := func(labels map[string]string) fleet.BundleTarget {
 		return fleet.BundleTarget{ClusterSelector: &metav1.LabelSelector{MatchLabels: labels}}
 	}
@@ -340,7 +340,7 @@ func TestNoTenantReachesBundlesOfOthers(t *testing.T) {
 		})
 		c.Annotations = map[string]string{
 			"fleet.addons.cluster.x-k8s.io/workspace": "other", "fleet.cattle.io/cluster-namespace": "other",
-			fleetv1.RegistrationIDAnnotation: "stolen", "region": "us",
+			fleetv1.RegistrationIDAnnotation: "stolen", "region": "us", "contact": "listed",
 		}
 		c.Spec.Topology.Variables = []clusterv1.ClusterVariable{{Name: "region"}}
 		c.Spec.Topology.Variables[0].Value.Raw = []byte(`"us"`)
@@ -351,7 +351,8 @@ func TestNoTenantReachesBundlesOfOthers(t *testing.T) {
 	g.Expect(cluster.Labels).To(Equal(map[string]string{
 		"site": "7", "tier": "tenant", fleet.ClusterManagementLabel: "capi-fleet", fleet.ClusterDisplayNameLabel: "tenant.prod",
 	}))
-	g.Expect(cluster.Annotations).To(HaveLen(3), "ours: %v", cluster.Annotations)
+	g.Expect(cluster.Annotations).To(HaveLen(4), "ours and the one that the policy lists: %v", cluster.Annotations)
+	g.Expect(cluster.Annotations).To(HaveKeyWithValue("contact", "listed"))
 	g.Expect(cluster.Annotations).NotTo(HaveKeyWithValue(fleetv1.RegistrationIDAnnotation, "stolen"))
 	g.Expect(cluster.Spec.TemplateValues).To(HaveLen(1))
 	g.Expect(string(cluster.Spec.TemplateValues["region"].Raw)).To(Equal(`"eu"`))
@@ -381,11 +382,12 @@ func TestNoTenantReachesBundlesOfOthers(t *testing.T) {
 	}
 
 	// A policy that changes keeps the Fleet Cluster where it is, and opens nothing there.
-	apply(t, newPolicy(t, tenant, `{"displayName":"Name"}`))
+	apply(t, newPolicy(t, tenant, `{"displayName":"Name","annotations":{"include":["contact","*"]}}`))
 	reg := suite.EventuallyCondition(t, lab, w, fleetv1.TargetedCondition, metav1.ConditionFalse, fleetv1.FleetClusterImmutableReason)
 	g.Expect(reg.Spec.FleetCluster.Namespace).To(Equal(workspace))
 	eventually(t, w, func(g Gomega, c *fleet.Cluster) {
 		g.Expect(c.Labels).To(Equal(map[string]string{fleet.ClusterManagementLabel: "capi-fleet", fleet.ClusterDisplayNameLabel: "tenant.prod"}))
+		g.Expect(c.Annotations).To(And(HaveKeyWithValue("contact", "listed"), Not(HaveKey("region"))), "templates of the bundles there see them")
 	})
 	leave(t, w)
 	g.Expect(uidOf(g, t, &fleet.Cluster{}, workspace, cluster.Name)).To(BeEmpty(), "it ends in its workspace as well")

@@ -50,6 +50,7 @@ func TestTheAPIServerRefusesTargetingThatCannotBeMeant(t *testing.T) {
 	for name, tt := range map[string]struct{ settings, field string }{
 		"valid, a workspace":                 {workspace(`,"labels":{"include":["env"]}`), ""},
 		"valid, a workspace with groups":     {workspace(`,"groups":"ClusterClass","labels":{"include":["env",` + classKeys + `]}`), ""},
+		"valid, annotations in a workspace":  {workspace(`,"labels":{"include":["env"]},"annotations":{"include":["note"],"exclude":["x*"],"static":{"a":"*"}}`), ""},
 		"valid, patterns":                    {`{"labels":{"include":["*"],"exclude":["internal.example.org/*","x*"]},"annotations":{"include":["note"]}}`, ""},
 		"valid, static ones":                 {`{"labels":{"static":{"example.org/tier":"edge","empty":""}},"annotations":{"static":{"note":"any text"}}}`, ""},
 		"valid, groups":                      {`{"groups":"ClusterClass","classNamespaces":["classes"]}`, ""},
@@ -64,6 +65,7 @@ func TestTheAPIServerRefusesTargetingThatCannotBeMeant(t *testing.T) {
 		"a workspace with all labels":        {workspace(``), field},
 		"a workspace with excluded labels":   {workspace(`,"labels":{"exclude":["env"]}`), field},
 		"a workspace with a pattern":         {workspace(`,"labels":{"include":["env","team-*"]}`), field},
+		"a workspace with all annotations":   {workspace(`,"labels":{"include":["env"]},"annotations":{"include":["note","team-*"]}`), field},
 		"a workspace with display names":     {workspace(`,"labels":{"include":["env"]},"displayName":"Name"`), field},
 		"a workspace with hidden groups":     {workspace(`,"groups":"ClusterClass","labels":{"include":["env"]}`), field},
 		"a workspace that is no namespace":   {`{"workspace":"Fleet.Default","nameFormat":"NamespaceName","labels":{"include":["env"]}}`, field + ".workspace"},
