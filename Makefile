@@ -122,11 +122,13 @@ verify-e2e: ## Fail if the end-to-end tests, which need Docker, do not compile, 
 lint: $(GOLANGCI_LINT) ## Look for mistakes in the code.
 	$(GOLANGCI_LINT) run
 	cd test/capi && $(GOLANGCI_LINT) run
+	cd test/e2e && $(GOLANGCI_LINT) run --build-tags e2e
 
 .PHONY: lint-fix
 lint-fix: $(GOLANGCI_LINT) ## Look for mistakes, and mend those that can be mended by machine.
 	$(GOLANGCI_LINT) run --fix
 	cd test/capi && $(GOLANGCI_LINT) run --fix
+	cd test/e2e && $(GOLANGCI_LINT) run --fix --build-tags e2e
 
 ##@ Test
 

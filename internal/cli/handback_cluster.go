@@ -148,7 +148,7 @@ func (h *handback) judge() (done bool, _ error) {
 	reg, cluster := h.registration, h.fleetCluster
 	switch {
 	case reg.Spec.Agent.Hosted() || reg.Status.Agent.Placement == fleetv1.PlacementManagement:
-		return false, errors.New("its agent runs on the management cluster: let capi-fleet put it into the workload cluster first (spec.agent.placement of the policy)")
+		return false, errors.New("its agent runs on the management cluster, and ends with capi-fleet: let capi-fleet put it into the workload cluster first (spec.agent.placement of the policy), or keep capi-fleet where that has no way out")
 	case !reg.DeletionTimestamp.IsZero():
 		return false, errors.New("the FleetRegistration is being deleted: let capi-fleet finish that first")
 	case reg.Status.Namespace == "" || reg.Status.NamespaceUID == "":

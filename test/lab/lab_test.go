@@ -50,6 +50,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{"remove", "one", "two"},
 		{"status", "--output", "yaml"},
 		{"down", "--force"},
+		{"tools", "helm"},
 		{"demo", "--fleet-controller", "/does/not/exist"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -60,6 +61,13 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 			g.Expect(err.Error()).NotTo(ContainSubstring("\n"))
 		})
 	}
+}
+
+// Nothing but the lab itself looks at this value.
+func TestUpTellsTheLabWhatOfClusterAPIRuns(t *testing.T) {
+	g := NewWithT(t)
+	_, err := runVerb(t, "up", "--capi", "sideways")
+	g.Expect(err).To(MatchError(`"sideways" is no way to run Cluster API: want "core" or "in-memory"`))
 }
 
 func TestVerbsReachTheRunningLab(t *testing.T) {

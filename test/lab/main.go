@@ -61,7 +61,7 @@ func newCommand() *cobra.Command {
 		// Without a verb there is nothing to do.
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return fmt.Errorf("say what to do: up, add, remove, status, down or demo; --help says more")
+			return fmt.Errorf("say what to do: up, add, remove, status, down, demo or tools; --help says more")
 		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -70,7 +70,7 @@ func newCommand() *cobra.Command {
 	dir := root.PersistentFlags().String("dir", defaultDir, "folder of the lab; everything is written there")
 	root.AddCommand(
 		newUpCommand(dir), newAddCommand(dir), newRemoveCommand(dir), newStatusCommand(dir), newDownCommand(dir),
-		newDemoCommand(dir),
+		newDemoCommand(dir), newToolsCommand(),
 	)
 	return root
 }

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
 const (
@@ -254,6 +255,26 @@ func down(ctx context.Context, dir string) error {
 			return fmt.Errorf("waiting for the lab to end: %w", err)
 		case <-ticker.C:
 		}
+	}
+}
+
+func newToolsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tools",
+		Short: "Print where kubectl and clusterctl are, as for PATH; what is missing is built first",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			kubectl, err := kube.FindKubectl(command.Context())
+			if err != nil {
+				return err
+			}
+			clusterctl, err := kube.FindClusterctl(command.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s%c%s\n", filepath.Dir(kubectl), filepath.ListSeparator, filepath.Dir(clusterctl))
+			return err
+		},
 	}
 }
 

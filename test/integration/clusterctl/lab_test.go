@@ -39,17 +39,25 @@ func TestTheLabTakesAnInstallation(t *testing.T) {
 	g := NewWithT(t)
 	root := clone(t)
 	blocks := commandBlocks(t, "development/lab.md")
-	g.Expect(blocks).To(HaveLen(2))
+	g.Expect(blocks).To(HaveLen(3))
+	tools, up, install := blocks[0], blocks[1], blocks[2]
+	runBare(t, root, tools)
 
-	said := runInBackground(t, root, blocks[0])
+	said := runInBackground(t, root, up)
 	g.Eventually(said).WithTimeout(buildPatience).WithPolling(suite.Poll).Should(ContainSubstring("up; from another terminal"))
-	g.Expect(blocks[1]).To(ContainSubstring("export KUBECONFIG="), "else it is typed for another management cluster")
-	runBlock(t, source, root, t.TempDir(), blocks[1])
+	g.Expect(install).To(ContainSubstring("export KUBECONFIG="), "else it is typed for another management cluster")
+	runBare(t, root, install)
 	g.Expect(said()).To(ContainSubstring("edge-1: registered"))
 
 	runBlock(t, source, root, t.TempDir(),
 		"kubectl --kubeconfig .lab/management/admin.kubeconfig delete deployment --namespace capi-fleet-system capi-fleet-manager")
 	g.Eventually(said).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ContainSubstring("the manager has ended"))
+}
+
+// runBare types a block where kubectl and clusterctl are not set up.
+func runBare(t *testing.T, dir, block string) {
+	t.Helper()
+	runShell(t, dir, block) // with the home as it is, where Go's settings and caches are
 }
 
 // runInBackground types a block that ends by Ctrl-C, which is typed when the test ends. said

@@ -150,11 +150,16 @@ func runBlock(t *testing.T, lab *env.Lab, dir, home, block string) {
 		}
 		path = append(path, filepath.Dir(tool))
 	}
+	runShell(t, dir, block, "HOME="+home, "XDG_CONFIG_HOME=", "KUBECONFIG="+lab.Management().AdminKubeconfigPath(),
+		"PATH="+strings.Join(append(path, os.Getenv("PATH")), string(os.PathListSeparator)))
+}
+
+// runShell types a block into a shell in dir, with these variables besides.
+func runShell(t *testing.T, dir, block string, variables ...string) {
+	t.Helper()
 	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", block)
 	command.Dir = dir
-	command.Env = append(withoutMake(os.Environ()), "HOME="+home, "XDG_CONFIG_HOME=", "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
-		"KUBECONFIG="+lab.Management().AdminKubeconfigPath(),
-		"PATH="+strings.Join(append(path, os.Getenv("PATH")), string(os.PathListSeparator)))
+	command.Env = append(append(withoutMake(os.Environ()), "CLUSTERCTL_DISABLE_VERSIONCHECK=true"), variables...)
 	output, err := command.CombinedOutput()
 	t.Logf("%s%s", block, output)
 	if err != nil {

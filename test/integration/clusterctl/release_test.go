@@ -29,6 +29,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -107,14 +108,24 @@ func move(t *testing.T) {
 // typePage types what a page says, for our namespace.
 func typePage(t *testing.T, lab *env.Lab, page string) {
 	t.Helper()
+	run := typist(t, lab)
+	for _, block := range commandBlocks(t, page) {
+		run(strings.ReplaceAll(block, "--namespace default", "--namespace "+namespace))
+	}
+}
+
+// typist returns what types a block where clusterctl knows the releases.
+func typist(t *testing.T, lab *env.Lab) func(block string) {
+	t.Helper()
 	g := NewWithT(t)
 	dir, home := t.TempDir(), t.TempDir()
 	config := filepath.Join(home, ".config", "cluster-api")
 	g.Expect(os.MkdirAll(config, 0o700)).To(Succeed())
 	g.Expect(os.Symlink(release.config, filepath.Join(config, "clusterctl.yaml"))).To(Succeed())
 	g.Expect(os.Symlink(target.Management().AdminKubeconfigPath(), filepath.Join(dir, "target.kubeconfig"))).To(Succeed())
-	for _, block := range commandBlocks(t, page) {
-		runBlock(t, lab, dir, home, strings.ReplaceAll(block, "--namespace default", "--namespace "+namespace))
+	return func(block string) {
+		t.Helper()
+		runBlock(t, lab, dir, home, block)
 	}
 }
 
@@ -173,6 +184,30 @@ func isOfOthers(name string, w *env.Workload) bool {
 		strings.HasPrefix(name, "BundleDeployment ") || strings.HasPrefix(name, "Content ")
 }
 
+func TestNothingIsLeftOfAnotherNamespace(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	lab := startLab(t)
+	installCore(t, lab)
+	before := inventory(g, ctx, lab)
+	blocks := commandBlocks(t, "operations/namespace.md")
+	g.Expect(blocks).To(HaveLen(2))
+	install, remove := blocks[0], blocks[1]
+	other := regexp.MustCompile(`--target-namespace (\S+)`).FindStringSubmatch(install)
+	g.Expect(other).NotTo(BeNil())
+
+	run := typist(t, lab)
+	run(install)
+	g.Expect(lab.Client.Get(ctx, client.ObjectKey{Namespace: other[1], Name: "capi-fleet-manager"}, &appsv1.Deployment{})).To(Succeed())
+	binding := &rbacv1.ClusterRoleBinding{}
+	g.Expect(lab.Client.Get(ctx, client.ObjectKey{Name: env.ManagerNamespace + "-manager"}, binding)).To(Succeed())
+	g.Expect(binding.Subjects).To(ConsistOf(HaveField("Namespace", other[1])))
+
+	run(remove)
+	g.Eventually(func(g Gomega) { g.Expect(inventory(g, ctx, lab)).To(Equal(before)) }).
+		WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+}
+
 func TestProviderIsGeneratedAsClusterctlDemands(t *testing.T) {
 	g := NewWithT(t)
 	output, err := clusterctl(t, []string{"FLEET_ADDON_LOG_LEVEL=4"}, "generate", "provider", "--addon", "fleet:"+firstVersion)
@@ -204,6 +239,24 @@ func TestProviderIsGeneratedAsClusterctlDemands(t *testing.T) {
 		}
 	}
 	g.Expect(kinds).To(And(HaveKeyWithValue("Namespace", 1), HaveKeyWithValue("Deployment", 1), HaveKeyWithValue("CustomResourceDefinition", 2)))
+}
+
+func TestAReleaseHasAllItsFiles(t *testing.T) {
+	g := NewWithT(t)
+	templates, err := filepath.Glob(filepath.Join("..", "..", "..", "templates", "*.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(templates).NotTo(BeEmpty())
+	wanted := []string{"addon-components.yaml", "metadata.yaml"}
+	for _, template := range templates {
+		wanted = append(wanted, filepath.Base(template))
+	}
+	files, err := os.ReadDir(filepath.Join(release.dir, "addon-fleet", firstVersion))
+	g.Expect(err).NotTo(HaveOccurred())
+	var names []string
+	for _, file := range files {
+		names = append(names, file.Name())
+	}
+	g.Expect(names).To(ConsistOf(wanted))
 }
 
 func TestVariablesAreDocumented(t *testing.T) {

@@ -65,6 +65,17 @@ func join(t *testing.T, name string, light *lightapi.Options) *env.Workload {
 	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Register: true, Light: light})
 }
 
+// joinHosted adds a registered cluster whose agent runs on the management cluster.
+func joinHosted(t *testing.T, name string) *env.Workload {
+	t.Helper()
+	g := NewWithT(t)
+	policy := &fleetv1.FleetRegistrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	policy.Spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"placement": name}}
+	policy.Spec.Agent.Placement = fleetv1.PlacementManagement
+	g.Expect(lab.Client.Create(t.Context(), policy)).To(Succeed())
+	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Labels: policy.Spec.ClusterSelector.MatchLabels})
+}
+
 // deployBundle deploys content to all clusters, in place of what there was.
 func deployBundle(t *testing.T, content string) {
 	t.Helper()

@@ -60,28 +60,33 @@ func TestClustersLiveOnWithoutCapiFleet(t *testing.T) {
 	foreign := join(t, "foreign", &lightapi.Options{})
 	forgotten := join(t, "forgotten", &lightapi.Options{})
 	all := []*env.Workload{kept, given, dark, hostile, foreign, forgotten}
+	hosted := joinHosted(t, "hosted")
 
 	deployBundle(t, "a: b")
 	before := map[string]types.UID{}
-	for _, w := range all {
+	for _, w := range append(all, hosted) {
 		suite.EventuallyReady(t, lab, w)
 		g.Eventually(func(g Gomega) { before[w.Name] = deployed(g, ctx, w).UID }).
 			WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	}
 	registrationsGoAlone(t, manager, all)
+	suite.EventuallyReady(t, lab, hosted) // its agent was stopped, and is started again
 	g.Expect(manager.Stop()).To(Succeed())
 
 	t.Run("a dry run writes nothing", func(t *testing.T) { dryRunWritesNothing(t, kept, given) })
 	t.Run("an agent is left a token", func(t *testing.T) { agentIsLeftAToken(t, kept) })
 	t.Run("without an address Fleet is given no cluster", func(t *testing.T) { fleetNeedsAnAddress(t, given) })
 	t.Run("clusters that cannot be handed over stay as they are", func(t *testing.T) { othersStay(t, dark, hostile, foreign) })
+	t.Run("an agent on the management cluster stays as it is", func(t *testing.T) { hostedStays(t, hosted) })
 	t.Run("Fleet is given a cluster", func(t *testing.T) { fleetIsGiven(t, given) })
 	t.Run("the agent takes the token up", func(t *testing.T) { agentTakesTheTokenUp(t, kept) })
 
 	uninstall(t)
 
 	t.Run("the agent that was left a token goes on", func(t *testing.T) { agentGoesOn(t, kept) })
-	for _, w := range all {
+	t.Run("Fleet's own agent goes on", func(t *testing.T) { fleetGoesOn(t, given) })
+	t.Run("an agent on the management cluster has ended", func(t *testing.T) { hostedHasEnded(t, hosted) })
+	for _, w := range append(all, hosted) {
 		g.Expect(deployed(g, ctx, w).UID).To(Equal(before[w.Name]), "what was deployed to %s stays", w.Name)
 		for _, report := range w.AgentReports() {
 			g.Expect(report.Uninstalled).To(BeEmpty(), "agent of %s", w.Name)
@@ -97,7 +102,7 @@ func TestClustersLiveOnWithoutCapiFleet(t *testing.T) {
 		for _, item := range list.Items {
 			names = append(names, item.Name)
 		}
-		g.Expect(names).To(ConsistOf(dark.Name, hostile.Name, foreign.Name, forgotten.Name))
+		g.Expect(names).To(ConsistOf(dark.Name, hostile.Name, foreign.Name, forgotten.Name, hosted.Name))
 	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 	t.Run("the account ends with the Fleet Cluster", func(t *testing.T) { nothingIsLeftOf(t, kept) })
 }
@@ -109,8 +114,9 @@ func registrationsGoAlone(t *testing.T, manager *env.Manager, all []*env.Workloa
 	t.Helper()
 	g := NewWithT(t)
 	ctx := t.Context()
-	registrations, clusters := map[string]*fleetv1.FleetRegistration{}, map[string]types.UID{}
+	registrations, clusters, tokens := map[string]*fleetv1.FleetRegistration{}, map[string]types.UID{}, map[string][]byte{}
 	for _, w := range all {
+		tokens[w.Name] = suite.AgentSecret(g, ctx, w).Data["token"]
 		registrations[w.Name], clusters[w.Name] = registrationOf(g, ctx, w), fleetClusterOf(g, ctx, w).UID
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -141,7 +147,7 @@ func registrationsGoAlone(t *testing.T, manager *env.Manager, all []*env.Workloa
 		registration := suite.EventuallyReady(t, lab, w)
 		g.Expect(registration.UID).NotTo(Equal(registrations[w.Name].UID))
 		g.Expect(registration.Spec.RegistrationID).To(Equal(registrations[w.Name].Spec.RegistrationID))
-		g.Expect(registration.Status.Credential.ExpirationTime).To(Equal(registrations[w.Name].Status.Credential.ExpirationTime), "its agent's token was found again")
+		g.Expect(suite.AgentSecret(g, ctx, w).Data["token"]).To(Equal(tokens[w.Name]), "its agent's token was found again")
 		g.Expect(fleetClusterOf(g, ctx, w).UID).To(Equal(clusters[w.Name]))
 		for _, report := range w.AgentReports() {
 			g.Expect(report.Uninstalled).To(BeEmpty(), "agent of %s", w.Name)
@@ -246,7 +252,7 @@ func fleetIsGiven(t *testing.T, given *env.Workload) {
 	startDeployment(t)
 	// As where the cluster was taken over from Fleet's own registration.
 	g.Expect(lab.Client.Status().Patch(ctx, fleetClusterOf(g, ctx, given),
-		client.RawPatch(types.MergePatchType, []byte(`{"status":{"agentDeployedGeneration":4}}`)))).To(Succeed())
+		client.RawPatch(types.MergePatchType, []byte(`{"status":{"agentDeployedGeneration":0}}`)))).To(Succeed())
 	before := fleetClusterOf(g, ctx, given)
 
 	start := suite.Mark(t, lab)
@@ -262,7 +268,7 @@ func fleetIsGiven(t *testing.T, given *env.Workload) {
 	g.Expect(after.Object["spec"]).To(And(
 		HaveKeyWithValue("clientID", before.Spec.ClientID),
 		HaveKeyWithValue("kubeConfigSecret", given.Name+"-kubeconfig"),
-		HaveKeyWithValue("redeployAgentGeneration", BeEquivalentTo(5)),
+		HaveKeyWithValue("redeployAgentGeneration", BeEquivalentTo(1)),
 	))
 	g.Expect(registrationOf(g, ctx, given).Finalizers).To(BeEmpty())
 
@@ -278,6 +284,10 @@ func fleetIsGiven(t *testing.T, given *env.Workload) {
 	g.Expect(commandWrites(t, again)).To(BeEmpty())
 	expectHeartbeats(t, given)
 	g.Expect(given.AgentStarts()).To(HaveLen(1))
+
+	g.Expect(fleetImports(t, given.Key())).To(BeTrue())
+	g.Eventually(given.AgentStarts).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(HaveLen(2))
+	expectHeartbeats(t, given)
 }
 
 // startDeployment makes the Deployment of the manager, which has pods here though
@@ -285,7 +295,7 @@ func fleetIsGiven(t *testing.T, given *env.Workload) {
 func startDeployment(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
-	labels := map[string]string{"control-plane": "capi-fleet-manager"}
+	labels := managerPodLabels
 	g.Expect(lab.Client.Create(t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: env.ManagerNamespace, Name: "capi-fleet-manager", Labels: labels},
 		Spec: appsv1.DeploymentSpec{
@@ -309,10 +319,13 @@ func startDeployment(t *testing.T) {
 	g.Eventually(managerPods).WithArguments(t).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Equal(1))
 }
 
+// managerPodLabels tell the manager's pods from those of hosted agents.
+var managerPodLabels = client.MatchingLabels{"control-plane": "capi-fleet-manager"}
+
 func managerPods(t *testing.T) int {
 	t.Helper()
 	pods := &corev1.PodList{}
-	NewWithT(t).Expect(lab.Client.List(t.Context(), pods, client.InNamespace(env.ManagerNamespace))).To(Succeed())
+	NewWithT(t).Expect(lab.Client.List(t.Context(), pods, client.InNamespace(env.ManagerNamespace), managerPodLabels)).To(Succeed())
 	return len(pods.Items)
 }
 
@@ -390,6 +403,45 @@ func agentGoesOn(t *testing.T, kept *env.Workload) {
 	g.Expect(agent.List(ctx, &fleet.BundleDeploymentList{}, client.InNamespace(cluster.Status.Namespace))).To(Succeed())
 	takeOver := client.RawPatch(types.MergePatchType, []byte(`{"status":{"namespace":"kube-system"}}`))
 	g.Expect(agent.Status().Patch(ctx, cluster, takeOver)).To(Satisfy(apierrors.IsForbidden), "the admission policy has stayed")
+}
+
+// fleetGoesOn is about a cluster that Fleet has registered anew.
+func fleetGoesOn(t *testing.T, given *env.Workload) {
+	g := NewWithT(t)
+	expectHeartbeats(t, given)
+	was := deployed(g, t.Context(), given)
+	deployBundle(t, "a: d")
+	g.Eventually(func(g Gomega) { g.Expect(deployed(g, t.Context(), given).BinaryData).NotTo(Equal(was.BinaryData)) }).
+		WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed(), "a change of the bundle arrives")
+	g.Expect(given.AgentStarts()).To(HaveLen(2))
+	g.Expect(fleetImports(t, given.Key())).To(BeFalse(), "Fleet has nothing more to do")
+}
+
+func hostedStays(t *testing.T, hosted *env.Workload) {
+	g := NewWithT(t)
+	start := suite.Mark(t, lab)
+	for _, mode := range []string{"token", "fleet"} {
+		output, code := handback(t, "--mode", mode, hosted.Name)
+		g.Expect(code).To(Equal(cli.ExitFinding))
+		g.Expect(output).To(MatchRegexp(hosted.Key().String() + ": NOT DONE: its agent runs on the management cluster"))
+	}
+	for _, write := range commandWrites(t, start) {
+		g.Expect(write.Namespace).To(BeEmpty(), "%s %s", write.Verb, write.RequestURI)
+	}
+	expectHeartbeats(t, hosted)
+}
+
+// hostedHasEnded is about an agent whose pod was in the manager's namespace.
+func hostedHasEnded(t *testing.T, hosted *env.Workload) {
+	g := NewWithT(t)
+	g.Eventually(func(g Gomega) {
+		pods := &corev1.PodList{}
+		g.Expect(lab.Client.List(t.Context(), pods, client.InNamespace(env.ManagerNamespace))).To(Succeed())
+		g.Expect(pods.Items).To(BeEmpty())
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
+	bundleDeployments := &fleet.BundleDeploymentList{}
+	g.Expect(lab.Client.List(t.Context(), bundleDeployments, client.InNamespace(fleetClusterOf(g, t.Context(), hosted).Status.Namespace))).To(Succeed())
+	g.Expect(bundleDeployments.Items).To(HaveLen(1))
 }
 
 func nothingIsLeftOf(t *testing.T, kept *env.Workload) {
