@@ -146,9 +146,9 @@ test-scenarios: ## Run the tests of whole installations, and of fleets that chan
 	$(MAKE) test PACKAGES='$(SCENARIO_PACKAGES)'
 
 .PHONY: test-long
-test-long: $(GOTESTSUM) ## Run the tests and also those that take long (build tag "long").
+test-long: $(GOTESTSUM) ## Run all of these, and also what takes long (build tag "long").
 	$(GOTESTSUM) --format pkgname-and-test-fails $(if $(JUNIT),--junitfile $(JUNIT)) -- \
-		-race -count 1 -p 3 -timeout 60m -tags long $(GOTEST_ARGS) $(PACKAGES)
+		-race -count 1 -p 3 -timeout 60m -tags long $(GOTEST_ARGS) ./...
 
 # Most of the time these wait for Cluster API, so they do it all at once.
 .PHONY: test-capi
