@@ -119,7 +119,7 @@ func TestRenderPrintsWhatTheManagerWouldMake(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: fleetv1.FleetRegistrationSpec{
 			RegistrationID: id, ClusterUID: cluster.UID,
-			FleetCluster: fleetv1.FleetClusterReference{Namespace: workspace, Name: namespace + "." + name},
+			FleetCluster: fleetv1.FleetClusterReference{Namespace: workspace, Name: fleet.NamespacedClusterName(namespace, name)},
 			SelectedBy:   fleetv1.SelectedBy{Policy: "p"},
 			Targeting:    fleetv1.TargetingSettings{Labels: fleetv1.LabelPropagation{Static: map[string]fleetv1.LabelValue{"tier": "edge"}}},
 			Agent: fleetv1.AgentSpec{

@@ -17,7 +17,13 @@ limitations under the License.
 package join
 
 import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -26,6 +32,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -121,12 +129,24 @@ func eventuallyDeployed(t *testing.T, w *env.Workload, of func(*fleetv1.AgentSpe
 }
 
 func TestAgentSettingsOnARealAPIServer(t *testing.T) {
-	g := NewWithT(t)
-	const namespace = "settings"
 	pullSecret(t, "registry-a", `{"auths":{"a":{}}}`)
+	t.Run("as it is", func(t *testing.T) {
+		testSettings(t, "settings", (*env.Workload).Kubeconfig)
+	})
+	t.Run("without server-side apply", func(t *testing.T) {
+		testSettings(t, "settings-merged", func(w *env.Workload) []byte { return withoutApply(t, w) })
+	})
+}
+
+// testSettings sets and withdraws settings of the agent in a workload cluster that the
+// kubeconfig leads to.
+func testSettings(t *testing.T, namespace string, kubeconfig func(*env.Workload) []byte) {
+	t.Helper()
+	g := NewWithT(t)
 	apply(t, settingsPolicy(t, namespace, allSettings))
 	// No agent reports, so that it takes what is new at once.
-	w := suite.AddCluster(t, lab, "edge", env.ClusterOptions{Namespace: namespace, Register: true, NoKubelet: true})
+	w := suite.AddCluster(t, lab, "edge", env.ClusterOptions{Namespace: namespace, Register: true, NoKubelet: true, NoKubeconfig: true})
+	g.Expect(w.WriteKubeconfig(t.Context(), kubeconfig(w))).To(Succeed())
 	all := eventuallyDeployed(t, w, func(a *fleetv1.AgentSpec) bool { return a.Image != "" })
 	g.Expect(all.Spec.Template.Spec.Containers[0].Image).To(Equal("mirror.example.com/rancher/fleet-agent:v9"))
 	g.Expect(all.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()).To(Equal("1536Mi"))
@@ -138,12 +158,44 @@ func TestAgentSettingsOnARealAPIServer(t *testing.T) {
 	g.Expect(host.Spec.Strategy).To(Equal(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}))
 	g.Expect(host.Spec.Template.Spec.Affinity).To(BeNil())
 	g.Expect(host.Spec.Template.Spec.NodeSelector).To(Equal(map[string]string{"kubernetes.io/os": "linux"}))
+	container := host.Spec.Template.Spec.Containers[0]
+	g.Expect(container.Resources).To(BeZero())
+	g.Expect(container.Env).To(And(ContainElement(corev1.EnvVar{Name: "PRICE", Value: "5"}), Not(ContainElement(corev1.EnvVar{Name: "CHECKIN_INTERVAL", Value: "1h0m0s"}))))
 	g.Expect(w.Client.Get(t.Context(), client.ObjectKey{Namespace: agent.Namespace, Name: "capi-fleet-pull-registry-a"}, &corev1.Secret{})).NotTo(Succeed())
 
 	apply(t, settingsPolicy(t, namespace, allSettings))
 	back := eventuallyDeployed(t, w, func(a *fleetv1.AgentSpec) bool { return a.Network == "" })
 	g.Expect(back.Spec).To(Equal(all.Spec), "the old settings make the old Deployment")
 	g.Expect(lookAgain(t, w)).To(Equal([]string{"patch secrets fleet-agent"}))
+}
+
+// withoutApply returns a kubeconfig that leads to the workload cluster through a proxy which
+// lets no server-side apply pass.
+func withoutApply(t *testing.T, w *env.Workload) []byte {
+	t.Helper()
+	g := NewWithT(t)
+	target, err := url.Parse(w.ControlPlane().URL())
+	g.Expect(err).NotTo(HaveOccurred())
+	transport, err := rest.TransportFor(w.Config())
+	g.Expect(err).NotTo(HaveOccurred())
+	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if strings.HasPrefix(request.Header.Get("Content-Type"), "application/apply-patch") {
+			http.Error(response, "unsupported", http.StatusUnsupportedMediaType)
+			return
+		}
+		pass.ServeHTTP(response, request)
+	}))
+	t.Cleanup(proxy.Close)
+	config, err := clientcmd.Load(w.Kubeconfig())
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, cluster := range config.Clusters {
+		cluster.Server = proxy.URL
+		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw})
+	}
+	content, err := clientcmd.Write(*config)
+	g.Expect(err).NotTo(HaveOccurred())
+	return content
 }
 
 // What one policy names reaches the clusters of that policy alone, while Clusters come
