@@ -309,7 +309,7 @@ func (o *statusOptions) follow(ctx context.Context, rows []statusRow, look func(
 			return err
 		case err != nil:
 			if !failing && ctx.Err() == nil {
-				warnf(o.ErrOut, "Error: %s; trying again", oneLine(err.Error()))
+				warnf(o.ErrOut, "Error: %s; trying again", err)
 			}
 			wait, failing = min(2*wait, watchRetryCap), true
 			continue
