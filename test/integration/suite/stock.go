@@ -80,7 +80,7 @@ func RegisterWithFleet(t *testing.T, lab *env.Lab, w *env.Workload, modify func(
 	g.Expect(unstructured.SetNestedField(cluster.Object, namespace, "status", "namespace")).To(Succeed())
 	g.Expect(lab.Client.Status().Patch(ctx, cluster, client.MergeFrom(before))).To(Succeed())
 
-	secret, deployment := stockAgent(g, lab, w, namespace, stockToken(g, ctx, lab, w, namespace))
+	secret, deployment := StockAgent(g, ctx, lab, w.Key(), namespace)
 	for _, obj := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}},
 		&corev1.ConfigMap{ObjectMeta: secret.ObjectMeta, Data: map[string]string{"config": "{}"}},
@@ -91,17 +91,23 @@ func RegisterWithFleet(t *testing.T, lab *env.Lab, w *env.Workload, modify func(
 	return Stock{namespace, secret, deployment}
 }
 
+// StockAgent makes what Fleet's own registration gives the agent of a Fleet Cluster with that
+// cluster namespace, and returns the agent's objects for the workload cluster.
+func StockAgent(g Gomega, ctx context.Context, lab *env.Lab, cluster client.ObjectKey, namespace string) (*corev1.Secret, *appsv1.Deployment) {
+	return stockAgent(g, lab, cluster, namespace, stockToken(g, ctx, lab, cluster, namespace))
+}
+
 // stockToken makes the agent's service account with its rights, and returns a token.
-func stockToken(g Gomega, ctx context.Context, lab *env.Lab, w *env.Workload, namespace string) string {
+func stockToken(g Gomega, ctx context.Context, lab *env.Lab, cluster client.ObjectKey, namespace string) string {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: StockAccount}}
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: account.Namespace, Name: account.Name}}
 	g.Expect(lab.Client.Create(ctx, account)).To(Succeed())
-	heartbeat := metav1.ObjectMeta{Namespace: w.Namespace, Name: "request-" + w.Name}
+	heartbeat := metav1.ObjectMeta{Namespace: cluster.Namespace, Name: "request-" + cluster.Name}
 	bundles := metav1.ObjectMeta{Namespace: namespace, Name: heartbeat.Name}
 	contents := metav1.ObjectMeta{Name: namespace + "-content"}
 	for _, obj := range []client.Object{
 		&rbacv1.Role{ObjectMeta: heartbeat, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{fleet.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: []string{w.Name}, Verbs: []string{"patch"}},
+			{APIGroups: []string{fleet.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: []string{cluster.Name}, Verbs: []string{"patch"}},
 		}},
 		&rbacv1.RoleBinding{ObjectMeta: heartbeat, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: heartbeat.Name}},
 		&rbacv1.Role{ObjectMeta: bundles, Rules: []rbacv1.PolicyRule{
@@ -123,7 +129,7 @@ func stockToken(g Gomega, ctx context.Context, lab *env.Lab, w *env.Workload, na
 }
 
 // stockAgent returns the agent's objects in the workload cluster.
-func stockAgent(g Gomega, lab *env.Lab, w *env.Workload, namespace, token string) (*corev1.Secret, *appsv1.Deployment) {
+func stockAgent(g Gomega, lab *env.Lab, cluster client.ObjectKey, namespace, token string) (*corev1.Secret, *appsv1.Deployment) {
 	const name = "default"
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: lab.Management().URL(), CertificateAuthorityData: lab.Management().CA().CertificatePEM()}},
@@ -135,7 +141,7 @@ func stockAgent(g Gomega, lab *env.Lab, w *env.Workload, namespace, token string
 	meta := metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}
 	labels := map[string]string{"app": agent.Name}
 	return &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{
-			"kubeconfig": kubeconfig, "clusterNamespace": []byte(w.Namespace), "clusterName": []byte(w.Name),
+			"kubeconfig": kubeconfig, "clusterNamespace": []byte(cluster.Namespace), "clusterName": []byte(cluster.Name),
 			"deploymentNamespace": []byte(namespace),
 		}}, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
