@@ -139,7 +139,8 @@ func TestTheCommandRemovesAnOrphanWhoseAgentIsSilent(t *testing.T) {
 	g.Expect(cluster.Sub(account)).To(BeNumerically(">=", time.Second), "the account ends before, and is waited for; the time is kept in whole seconds")
 }
 
-// deletion is when the command deleted an object.
+// deletion is when the command's deletion of an object reached the API server: it is logged
+// as done at any time after the command knows.
 func deletion(t *testing.T, since kube.Mark, resource, name string) time.Time {
 	t.Helper()
 	g := NewWithT(t)
@@ -147,7 +148,7 @@ func deletion(t *testing.T, since kube.Mark, resource, name string) time.Time {
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, e := range events {
 		if e.Verb == "delete" && e.Resource == resource && e.Name == name && strings.HasPrefix(e.UserAgent, "clusterctl-fleet") {
-			return e.Time
+			return e.Received
 		}
 	}
 	t.Fatalf("no %s %s was deleted", resource, name)

@@ -33,8 +33,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -144,7 +142,8 @@ func (l *Lab) installCRDs(ctx context.Context, crds []*apiextensionsv1.CustomRes
 }
 
 // waitServed waits until the kind can be listed: the condition Established comes a
-// moment earlier.
+// moment earlier. A list that meets the old storage of a CRD whose names were just accepted
+// hangs until the server gives it up, so it is tried again soon.
 func (l *Lab) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	version := crd.Spec.Versions[0]
 	for i := range crd.Spec.Versions {
@@ -155,13 +154,17 @@ func (l *Lab) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourc
 	list := &metav1.PartialObjectMetadataList{}
 	list.APIVersion = crd.Spec.Group + "/" + version.Name
 	list.Kind = crd.Spec.Names.Kind + "List"
-	return poll(ctx, func(ctx context.Context) (bool, error) {
-		err := l.Client.List(ctx, list, client.Limit(1))
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
+	var last error
+	err := poll(ctx, func(ctx context.Context) (bool, error) {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		last = l.Client.List(attempt, list, client.Limit(1))
+		return last == nil, nil
 	})
+	if err != nil {
+		return errors.Join(err, last)
+	}
+	return nil
 }
 
 // configureFleet makes what Fleet's chart makes and we read.
