@@ -135,23 +135,23 @@ func TestTheCommandRemovesAnOrphanWhoseAgentIsSilent(t *testing.T) {
 	eventuallyNothingIsLeft(t, w, reg.Status.Namespace)
 	g.Expect(standing(t, stays, other.Status.Namespace)).To(Equal(untouched))
 	g.Expect(lab.Client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign)).To(Succeed())
-	account, cluster := deletion(t, start, "serviceaccounts", reg.Status.Namespace), deletion(t, start, "clusters", w.Name)
+	account, cluster := deletion(t, start, "serviceaccounts", env.ManagerNamespace, reg.Status.Namespace), deletion(t, start, "clusters", w.Namespace, w.Name)
 	g.Expect(cluster.Sub(account)).To(BeNumerically(">=", time.Second), "the account ends before, and is waited for; the time is kept in whole seconds")
 }
 
 // deletion is when the command's deletion of an object reached the API server: it is logged
 // as done at any time after the command knows.
-func deletion(t *testing.T, since kube.Mark, resource, name string) time.Time {
+func deletion(t *testing.T, since kube.Mark, resource, namespace, name string) time.Time {
 	t.Helper()
 	g := NewWithT(t)
 	events, err := lab.Management().AuditLog().Since(t.Context(), since)
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, e := range events {
-		if e.Verb == "delete" && e.Resource == resource && e.Name == name && strings.HasPrefix(e.UserAgent, "clusterctl-fleet") {
+		if e.Verb == "delete" && e.Resource == resource && e.Namespace == namespace && e.Name == name && strings.HasPrefix(e.UserAgent, "clusterctl-fleet") {
 			return e.Received
 		}
 	}
-	t.Fatalf("no %s %s was deleted", resource, name)
+	t.Fatalf("no %s %s/%s was deleted", resource, namespace, name)
 	return time.Time{}
 }
 
