@@ -215,13 +215,9 @@ func (w *Writer) asMade(ctx context.Context, class targeting.Class) (targeting.C
 	if err != nil || live == nil {
 		return class, err
 	}
-	shared := class.Shared
-	if record, ours := targeting.ReadRecord(live.GetAnnotations()); ours {
-		class.Shared = record.Shared
-	} else {
-		class.Shared = contains(class.Labels(), live.GetLabels())
-	}
-	if shared && !class.Shared {
+	wanted := class.Shared
+	class.Shared = shared(live)
+	if wanted && !class.Shared {
 		return class, &Refusal{fleetv1.ClassGroupForeignReason, fmt.Sprintf(
 			"ClusterGroup %s is for Clusters of its own namespace: it has labels by which bundles select it", client.ObjectKeyFromObject(group))}
 	}
@@ -288,7 +284,7 @@ func (w *Writer) ensureClassObject(ctx context.Context, want client.Object) erro
 
 // bringInLine writes to an object of a class that is there, if it is ours and differs.
 func (w *Writer) bringInLine(ctx context.Context, live, want client.Object) error {
-	if err := judgeClassObject(live, want); err != nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
+	if err := judgeClassObject(live, want); err != nil {
 		return err
 	}
 	// Made since asMade looked, for other Clusters than this one would be.
@@ -296,7 +292,7 @@ func (w *Writer) bringInLine(ctx context.Context, live, want client.Object) erro
 		return fmt.Errorf("writing %s %s: %w", kind(want), client.ObjectKeyFromObject(want), errNotSettled)
 	}
 	patch := classPatch(live, want)
-	if patch == nil {
+	if patch == nil || !OurClassObject(live) || !live.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
 	// One that was deleted meanwhile comes again with its event.
@@ -383,10 +379,14 @@ func sameSelectors(live, want client.Object) bool {
 	return false
 }
 
-// shared tells whether an object of ours says that it is for Clusters of other namespaces.
+// shared tells whether a group is one for Clusters of other namespaces: ours says so, and
+// another has no labels by which bundles select it but those of its class.
 func shared(obj client.Object) bool {
-	record, _ := targeting.ReadRecord(obj.GetAnnotations())
-	return record.Shared
+	if record, ours := targeting.ReadRecord(obj.GetAnnotations()); ours {
+		return record.Shared
+	}
+	group, ok := obj.(*fleet.ClusterGroup)
+	return ok && group.Spec.Selector != nil && contains(group.Spec.Selector.MatchLabels, group.Labels)
 }
 
 // classPatch returns a merge patch that brings an object of ours in line, nil where it is.

@@ -319,6 +319,12 @@ func TestAGroupThatTheCacheDoesNotShowIsJudgedBeforeAClusterJoinsIt(t *testing.T
 		"a group for others":       {inWorkspace(otherClass), nil, MatchError(errNotSettled)},
 		"a group about to be gone": {otherClass, func(group *fleet.ClusterGroup, _ *fleet.BundleNamespaceMapping) { end(group) }, MatchError(errNotSettled)},
 		"a mapping about to be":    {otherClass, func(_ *fleet.ClusterGroup, mapping *fleet.BundleNamespaceMapping) { end(mapping) }, MatchError(errNotSettled)},
+		"somebody else's group for the same": {otherClass, func(group *fleet.ClusterGroup, _ *fleet.BundleNamespaceMapping) {
+			group.Annotations, group.Labels = nil, map[string]string{"tier": "core"}
+		}, BeNil()},
+		"somebody else's group for others": {otherClass, func(group *fleet.ClusterGroup, _ *fleet.BundleNamespaceMapping) {
+			group.Annotations = nil
+		}, MatchError(errNotSettled)},
 		"somebody else's mapping": {otherClass, func(_ *fleet.ClusterGroup, mapping *fleet.BundleNamespaceMapping) {
 			mapping.Annotations, mapping.BundleSelector = nil, nil
 		}, BeAssignableToTypeOf(&Refusal{})},
@@ -332,11 +338,12 @@ func TestAGroupThatTheCacheDoesNotShowIsJudgedBeforeAClusterJoinsIt(t *testing.T
 			a := newAPI(t, group, mapping, class.DeepCopy())
 			w, joined := a.writer(), false
 			w.Cache = newAPI(t, class).WithWatch
-			g.Expect(w.JoinClass(t.Context(), otherClass, func() error {
+			err := w.JoinClass(t.Context(), otherClass, func() error {
 				joined = true
 				return nil
-			})).To(tc.err)
-			g.Expect(joined).To(Equal(name == "the right ones"))
+			})
+			g.Expect(err).To(tc.err)
+			g.Expect(joined).To(Equal(err == nil))
 		})
 	}
 
