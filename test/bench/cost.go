@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
@@ -44,6 +45,9 @@ func (b *bench) cost(ctx context.Context, lab *env.Lab, since kube.Mark, registr
 		f.add(with, "writes: "+k.name, each(k.count), "", "")
 	}
 	f.add(with, "requests, the writes and Events among them", each(len(all)), "", "")
+	for _, k := range kinds(noWrites(all)) {
+		f.add(with, "requests that are no writes: "+k.name, each(k.count), "", "")
+	}
 	f.add(with, "objects left", each(len(objects)), "", "≤ 7")
 	for _, k := range kinds(objects) {
 		f.add(with, "objects: "+strings.TrimPrefix(k.name, "create "), each(k.count), "", "")
@@ -51,6 +55,11 @@ func (b *bench) cost(ctx context.Context, lab *env.Lab, since kube.Mark, registr
 	secrets := count(objects, func(e kube.Event) bool { return e.Resource == "secrets" })
 	f.add(with, "objects: Secrets", each(secrets), "", "0")
 	return nil
+}
+
+// noWrites returns those of the requests that are no writes.
+func noWrites(all []kube.Event) []kube.Event {
+	return slices.DeleteFunc(slices.Clone(all), func(e kube.Event) bool { return len(kube.Writes([]kube.Event{e})) > 0 })
 }
 
 // created returns one event for each object that the writes made and did not take away.

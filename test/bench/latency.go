@@ -202,12 +202,15 @@ func (b *bench) genuineClusters(ctx context.Context) (err error) {
 	defer stop()
 	var group sync.WaitGroup
 	initialized := map[client.ObjectKey]time.Time{}
-	group.Go(func() { watchInitialized(watching, lab, initialized, b.size.genuine) })
+	var unseen error
+	group.Go(func() { unseen = watchInitialized(watching, lab, initialized, b.size.genuine) })
 	inPlace, err := addAtOnce(ctx, lab, steps, "genuine", b.size.genuine)
 	if err != nil {
 		return err
 	}
-	group.Wait()
+	if group.Wait(); unseen != nil {
+		return fmt.Errorf("waiting until the control planes are initialized: %w", unseen)
+	}
 	var waits []time.Duration
 	for _, w := range lab.Workloads() {
 		answers, ok := steps.at(w.Key(), env.APIAnswers)
@@ -226,18 +229,19 @@ func (b *bench) genuineClusters(ctx context.Context) (err error) {
 
 // watchInitialized notes when Cluster API calls which control plane initialized, until that
 // has happened to all.
-func watchInitialized(ctx context.Context, lab *env.Lab, at map[client.ObjectKey]time.Time, all int) {
-	for len(at) < all && ctx.Err() == nil {
+func watchInitialized(ctx context.Context, lab *env.Lab, at map[client.ObjectKey]time.Time, all int) error {
+	return poll(ctx, func() (bool, error) {
 		list := &clusterv1.ClusterList{}
-		if err := lab.Client.List(ctx, list); err == nil {
-			for i := range list.Items {
-				c := &list.Items[i]
-				key := client.ObjectKeyFromObject(c)
-				if _, known := at[key]; !known && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ClusterControlPlaneInitializedCondition) {
-					at[key] = time.Now()
-				}
+		if err := lab.Client.List(ctx, list); err != nil {
+			return false, err
+		}
+		for i := range list.Items {
+			c := &list.Items[i]
+			key := client.ObjectKeyFromObject(c)
+			if _, known := at[key]; !known && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ClusterControlPlaneInitializedCondition) {
+				at[key] = time.Now()
 			}
 		}
-		pause(ctx, pollInterval)
-	}
+		return len(at) >= all, nil
+	})
 }
