@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -439,6 +440,24 @@ func TestWhatAPersonDeletedWithItsFleetClusterJoinsAnew(t *testing.T) {
 	l.expectJoinsAnew(t)
 }
 
+func TestADeletedRegistrationWhoseFleetClusterLostItsIDTakesNothingAlong(t *testing.T) {
+	g := NewWithT(t)
+	l := joinedLife(t)
+	l.running(t)
+	before := l.accounts(t)
+	lost := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+fleetv1.RegistrationIDAnnotation+`":null}}}`))
+	g.Expect(l.WithWatch.Patch(t.Context(), l.fleetCluster(t), lost)).To(Succeed())
+	g.Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+
+	g.Expect(l.once(t)).To(BeEmpty())
+
+	g.Expect(l.Get(t.Context(), edge.NamespacedName, &fleetv1.FleetRegistration{})).To(Satisfy(apierrors.IsNotFound))
+	g.Expect(l.fleetCluster(t)).NotTo(BeNil())
+	g.Expect(l.accounts(t)).To(Equal(before))
+	g.Expect(l.has(t, &appsv1.Deployment{})).To(BeTrue())
+	g.Expect(l.has(t, &corev1.Secret{})).To(BeTrue())
+}
+
 // expectJoinsAnew makes the registration that follows one that ended, and expects that
 // nothing is in its way.
 func (l *life) expectJoinsAnew(t *testing.T) {
@@ -481,8 +500,8 @@ func TestAFleetClusterThatIsThereAgainIsNotDeletedUnderARunningAgent(t *testing.
 		"a server is behind": func(*fleet.Cluster) error {
 			return apierrors.NewNotFound(fleet.GroupVersion.WithResource("clusters").GroupResource(), "edge-1")
 		},
-		"its annotation is off": func(cluster *fleet.Cluster) error {
-			delete(cluster.Annotations, fleetv1.RegistrationIDAnnotation)
+		"its annotation is another's": func(cluster *fleet.Cluster) error {
+			cluster.Annotations[fleetv1.RegistrationIDAnnotation] = "of-another"
 			return nil
 		},
 	} {

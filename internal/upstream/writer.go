@@ -179,6 +179,8 @@ func (w *Writer) judge(ctx context.Context, r Registration, live *fleet.Cluster)
 			fmt.Sprintf("Waiting for Fleet Cluster %s to be gone", r.FleetCluster)}
 	case r.mayAdopt(live):
 		return w.beginAdoption(ctx, r, live)
+	case r.lostID(live):
+		return idRemoved(r)
 	case !r.ours(live):
 		return &Refusal{fleetv1.FleetClusterForeignReason,
 			fmt.Sprintf("Fleet Cluster %s exists and is not ours. If it stands for this cluster, adopt it by a policy with adoption: Adopt; deleting it makes its agent uninstall everything", r.FleetCluster)}
@@ -209,6 +211,19 @@ func handedOver(cluster client.Object) bool {
 func labelRemoved(r Registration) *Refusal {
 	return &Refusal{fleetv1.ManagementLabelRemovedReason,
 		fmt.Sprintf("Fleet Cluster %s no longer carries the label %s=%s and is left alone", r.FleetCluster, fleet.ClusterManagementLabel, ManagementLabelValue)}
+}
+
+// lostID tells whether a Fleet Cluster that was made for the CAPI Cluster bears no ID any
+// more: somebody took it off, and an agent may still work for it.
+func (r Registration) lostID(cluster client.Object) bool {
+	annotations := cluster.GetAnnotations()
+	return r.ClusterUID != "" && annotations[fleetv1.ClusterUIDAnnotation] == string(r.ClusterUID) &&
+		annotations[fleetv1.RegistrationIDAnnotation] == ""
+}
+
+func idRemoved(r Registration) *Refusal {
+	return &Refusal{fleetv1.FleetClusterForeignReason,
+		fmt.Sprintf("Fleet Cluster %s no longer carries the annotation %s and is left alone with its agent; put it back, as the agent's Secret in the workload cluster has it", r.FleetCluster, fleetv1.RegistrationIDAnnotation)}
 }
 
 // NamespaceNames returns the names that the cluster namespace can have, in the order of
@@ -366,8 +381,11 @@ func (w *Writer) Exists(ctx context.Context, r Registration) (bool, error) {
 	if err != nil || live == nil {
 		return false, err
 	}
-	if r.ours(live) && handedOver(live) {
+	switch {
+	case r.ours(live) && handedOver(live):
 		return true, labelRemoved(r)
+	case r.lostID(live) && live.DeletionTimestamp.IsZero():
+		return true, idRemoved(r)
 	}
 	return r.ours(live) && live.DeletionTimestamp.IsZero(), nil
 }

@@ -542,6 +542,27 @@ func TestExists(t *testing.T) {
 	}
 }
 
+// An agent may still work for it, so it is not as good as gone.
+func TestAFleetClusterThatLostItsIDIsThereAndLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	cluster := registration.fleetCluster("x")
+	delete(cluster.Annotations, fleetv1.RegistrationIDAnnotation)
+	a := newAPI(t, cluster)
+
+	there, err := a.writer().Exists(t.Context(), registration)
+	g.Expect(there).To(BeTrue())
+	g.Expect(err).To(MatchError(And(HavePrefix(fleetv1.FleetClusterForeignReason), ContainSubstring(fleetv1.RegistrationIDAnnotation))))
+	_, err = a.writer().Ensure(t.Context(), registration, free)
+	g.Expect(err).To(MatchError(And(HavePrefix(fleetv1.FleetClusterForeignReason), ContainSubstring(fleetv1.RegistrationIDAnnotation))))
+	g.Expect(a.requests).To(Equal([]string{"get Fleet Cluster team-a/edge-1", "create Fleet Cluster team-a/edge-1", "get Fleet Cluster team-a/edge-1"}))
+
+	another := registration
+	another.ClusterUID = "uid-of-another-cluster"
+	there, err = a.writer().Exists(t.Context(), another)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(there).To(BeFalse(), "it was never its own")
+}
+
 // deletes returns the deletions among the requests.
 func (a *api) deletes() []string {
 	var deletes []string

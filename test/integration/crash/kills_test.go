@@ -66,7 +66,7 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 	manager := suite.NewManager(t, lab, "manager")
 	g.Expect(manager.Start(ctx)).To(Succeed())
 	deployBundle(t, namespace)
-	stays := addLight(t, namespace, "stays")
+	stays := addReal(t, namespace, "stays")
 	suite.EventuallyReady(t, lab, stays)
 	g.Eventually(stays.AgentReports).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ConsistOf(HaveField("Deployed", ConsistOf(bundle))))
 	before := suite.Inventory(g, ctx, lab)
@@ -74,7 +74,11 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 
 	var all, living, out []*env.Workload
 	add := func() {
-		w := addLight(t, namespace, fmt.Sprintf("edge-%d", len(all)+1))
+		addOne := addLight
+		if len(all) == 0 {
+			addOne = addReal
+		}
+		w := addOne(t, namespace, fmt.Sprintf("edge-%d", len(all)+1))
 		all, living = append(all, w), append(living, w)
 	}
 	for range fewest {

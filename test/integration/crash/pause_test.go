@@ -41,13 +41,41 @@ import (
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
-// pauses are the two ways to pause a Cluster, as patches that do and undo it.
-var pauses = []struct{ pause, resume string }{
-	{`{"spec":{"paused":true}}`, `{"spec":{"paused":false}}`},
-	{
-		fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, clusterv1.PausedAnnotation),
-		fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, clusterv1.PausedAnnotation),
-	},
+// pause is a way to pause a registration.
+type pause struct {
+	on          func(metav1.ObjectMeta) client.Object
+	set, resume string // patches
+}
+
+var annotated, notAnnotated = fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, clusterv1.PausedAnnotation),
+	fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, clusterv1.PausedAnnotation)
+
+// pauses are all ways to pause a registration. The last can be taken only once it exists.
+var pauses = []pause{
+	{cluster, `{"spec":{"paused":true}}`, `{"spec":{"paused":false}}`},
+	{cluster, annotated, notAnnotated},
+	{registration, annotated, notAnnotated},
+}
+
+func cluster(m metav1.ObjectMeta) client.Object { return &clusterv1.Cluster{ObjectMeta: m} }
+
+func registration(m metav1.ObjectMeta) client.Object {
+	return &fleetv1.FleetRegistration{ObjectMeta: m}
+}
+
+// begin pauses a registration this way.
+func (p pause) begin(ctx context.Context, namespace, name string) error {
+	return mergePatch(ctx, p.on(metav1.ObjectMeta{Namespace: namespace, Name: name}), p.set)
+}
+
+// endPauses ends whatever pauses a registration.
+func endPauses(ctx context.Context, w *env.Workload) error {
+	for _, p := range pauses {
+		if err := mergePatch(ctx, p.on(metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}), p.resume); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func TestPauseBetweenAnyTwoPhasesStopsAllWritesUntilItEnds(t *testing.T) {
@@ -61,7 +89,7 @@ func TestPauseBetweenAnyTwoPhasesStopsAllWritesUntilItEnds(t *testing.T) {
 	var pausing errgroup.Group
 	for i, p := range upstreamPoints(namespace) {
 		pausing.Go(func() error {
-			return whenThere(ctx, p, func() error { return patchCluster(ctx, namespace, p.cluster, pauses[i%len(pauses)].pause) })
+			return whenThere(ctx, p, func() error { return pauses[i%len(pauses)].begin(ctx, namespace, p.cluster) })
 		})
 		workloads = append(workloads, addLight(t, namespace, p.cluster))
 	}
@@ -69,7 +97,7 @@ func TestPauseBetweenAnyTwoPhasesStopsAllWritesUntilItEnds(t *testing.T) {
 		name := fmt.Sprintf("write-%d", n)
 		w := suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Register: true, StartLater: true, Light: &lightapi.Options{}})
 		w.Light().SetFault(atWrite(n, func() {
-			if err := patchCluster(ctx, namespace, name, pauses[i%len(pauses)].pause); err != nil {
+			if err := pauses[i%len(pauses)].begin(ctx, namespace, name); err != nil {
 				t.Error(err)
 			}
 		}))
@@ -81,27 +109,10 @@ func TestPauseBetweenAnyTwoPhasesStopsAllWritesUntilItEnds(t *testing.T) {
 		suite.EventuallyCondition(t, lab, w, fleetv1.PausedCondition, metav1.ConditionTrue, fleetv1.PausedReason)
 	}
 
-	// What was under way when the pause began has ended: the condition came after it.
-	since := suite.Mark(t, lab)
-	visited := map[*env.Workload]int{}
-	for _, w := range workloads {
-		visited[w] = len(visits(w))
-		touch(t, w)
-	}
-	g.Expect(manager.Restart(ctx)).To(Succeed())
-	fence(t)
-	for _, e := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
-		g.Expect(e.Namespace).NotTo(Equal(namespace), "%s %s", e.Verb, e.RequestURI)
-		g.Expect(e.RequestURI).NotTo(ContainSubstring("cluster-"+namespace), "%s", e.Verb)
-	}
-	for _, w := range workloads {
-		g.Expect(visits(w)).To(HaveLen(visited[w]), w.Name)
-	}
+	expectAtRest(t, manager, workloads)
 
-	for _, patches := range pauses {
-		for _, w := range workloads {
-			g.Expect(patchCluster(ctx, namespace, w.Name, patches.resume)).To(Succeed())
-		}
+	for _, w := range workloads {
+		g.Expect(endPauses(ctx, w)).To(Succeed())
 	}
 	for _, w := range workloads {
 		suite.EventuallyReady(t, lab, w)
@@ -110,6 +121,30 @@ func TestPauseBetweenAnyTwoPhasesStopsAllWritesUntilItEnds(t *testing.T) {
 	clusters := &fleet.ClusterList{}
 	g.Expect(lab.Client.List(ctx, clusters, client.InNamespace(namespace))).To(Succeed())
 	g.Expect(clusters.Items).To(HaveLen(len(workloads)))
+}
+
+// expectAtRest fails unless the manager leaves paused clusters, which are all of their
+// namespace, as they are, whatever changes and also after a restart. What was under way
+// when the pause began has ended: the condition came after it.
+func expectAtRest(t *testing.T, manager *env.Manager, workloads []*env.Workload) {
+	t.Helper()
+	g := NewWithT(t)
+	since := suite.Mark(t, lab)
+	visited := map[*env.Workload]int{}
+	for _, w := range workloads {
+		visited[w] = len(visits(w))
+		touch(t, w)
+	}
+	g.Expect(manager.Restart(t.Context())).To(Succeed())
+	fence(t)
+	namespace := workloads[0].Namespace
+	for _, e := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
+		g.Expect(e.Namespace).NotTo(Equal(namespace), "%s %s", e.Verb, e.RequestURI)
+		g.Expect(e.RequestURI).NotTo(ContainSubstring("cluster-"+namespace), "%s", e.Verb)
+	}
+	for _, w := range workloads {
+		g.Expect(visits(w)).To(HaveLen(visited[w]), w.Name)
+	}
 }
 
 // point is when an object of a registration is on the management cluster.
@@ -235,7 +270,6 @@ func fence(t *testing.T) {
 	}
 }
 
-func patchCluster(ctx context.Context, namespace, name, patch string) error {
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	return lab.Client.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch)))
+func mergePatch(ctx context.Context, obj client.Object, patch string) error {
+	return lab.Client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, []byte(patch)))
 }

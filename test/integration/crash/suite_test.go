@@ -52,6 +52,12 @@ func addLight(t *testing.T, namespace, name string) *env.Workload {
 	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Register: true, Light: &lightapi.Options{}})
 }
 
+// addReal adds a labelled Cluster on a real API server.
+func addReal(t *testing.T, namespace, name string) *env.Workload {
+	t.Helper()
+	return suite.AddCluster(t, lab, name, env.ClusterOptions{Namespace: namespace, Register: true})
+}
+
 // addStopped adds labelled Clusters whose API servers do not answer yet.
 func addStopped(t *testing.T, namespace string, n int) []*env.Workload {
 	t.Helper()

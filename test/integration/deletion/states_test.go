@@ -47,10 +47,13 @@ type state struct {
 	reach func(t *testing.T, w *env.Workload)
 	// agentStays says that the agent cannot be removed.
 	agentStays bool
+	// real says that the API server is a real one.
+	real bool
 }
 
 var states = map[string]state{
-	"registered": {reach: func(*testing.T, *env.Workload) {}},
+	"registered":      {reach: func(*testing.T, *env.Workload) {}},
+	"registered-real": {real: true, reach: func(*testing.T, *env.Workload) {}},
 	"never-up": {startLater: true, reach: func(t *testing.T, w *env.Workload) {
 		suite.EventuallyCondition(t, lab, w, fleetv1.WorkloadReachableCondition, metav1.ConditionFalse, fleetv1.WaitingForControlPlaneReason)
 	}},
@@ -82,7 +85,12 @@ func TestDeletedClusterLeavesNothingBehindWhateverItsState(t *testing.T) {
 	before := suite.Inventory(NewWithT(t), t.Context(), lab)
 	workloads := map[string]*env.Workload{}
 	for name, state := range states {
-		workloads[name] = add(t, namespace, name, func(o *env.ClusterOptions) { o.StartLater = state.startLater })
+		workloads[name] = add(t, namespace, name, func(o *env.ClusterOptions) {
+			o.StartLater = state.startLater
+			if state.real {
+				o.Light = nil
+			}
+		})
 	}
 	for name, state := range states {
 		if !state.startLater {

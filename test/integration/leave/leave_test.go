@@ -34,6 +34,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
 const (
@@ -55,14 +56,20 @@ func policyFor(t *testing.T, namespace string, deletion fleetv1.DeletionSpec) {
 }
 
 func TestAClusterThatOptsOutKeepsWhatIsDeployed(t *testing.T) {
-	for name, change := range map[string]string{"label-false": optOut, "label-removed": removeLabel} {
+	for name, tt := range map[string]struct {
+		change string
+		light  *lightapi.Options // nil means a real API server
+	}{
+		"label-false":   {optOut, nil},
+		"label-removed": {removeLabel, &lightapi.Options{}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			w, object := join(t, name, register)
+			w, object := joinOn(t, tt.light, name, register)
 			registration := registrationOf(t, w)
 
-			patch(t, clusterOf(w), change)
+			patch(t, clusterOf(w), tt.change)
 			suite.EventuallyGone(t, lab, w)
 
 			suite.ExpectKept(t, w, bundle, object)

@@ -50,10 +50,16 @@ func TestMain(m *testing.M) {
 const bundle = "production"
 
 // join adds a cluster in a namespace of its own, and returns it once its bundle is
-// deployed. before is done before the Cluster is made.
+// deployed.
 func join(t *testing.T, namespace string, labels map[string]string) (*env.Workload, *corev1.ConfigMap) {
 	t.Helper()
-	w := suite.AddCluster(t, lab, "edge", env.ClusterOptions{Namespace: namespace, Labels: labels, Light: &lightapi.Options{}})
+	return joinOn(t, &lightapi.Options{}, namespace, labels)
+}
+
+// joinOn is join for a workload API with options, or a real API server without.
+func joinOn(t *testing.T, light *lightapi.Options, namespace string, labels map[string]string) (*env.Workload, *corev1.ConfigMap) {
+	t.Helper()
+	w := suite.AddCluster(t, lab, "edge", env.ClusterOptions{Namespace: namespace, Labels: labels, Light: light})
 	create(t, suite.Bundle(namespace, bundle))
 	suite.EventuallyReady(t, lab, w)
 	return w, suite.EventuallyDeployed(t, w, bundle)

@@ -95,6 +95,37 @@ func TestMovedClusterKeepsItsBundlesAndItsAgentChangesOver(t *testing.T) {
 	}
 }
 
+func TestClusterOnARealAPIServerMovesOnceItsBundlesAreThere(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	ctx := t.Context()
+	const namespace = "moves-real"
+	w := joinAs(t, namespace, env.ClusterOptions{Register: true}, "db", "web")
+	old := registrationOf(g, ctx, source, w)
+	before := deployed(g, ctx, w.Client, "db", "web")
+	pushed := suite.AgentSecret(g, ctx, w)
+	makeBundles(t, target, namespace, "web")
+
+	clusterctlMove(t, source, target, namespace)
+
+	suite.EventuallyCondition(t, target, w, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForBundlesReason)
+	g.Eventually(missing).WithContext(ctx).WithArguments(w).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(ConsistOf("db"))
+	eventuallyReports(t, source, w)
+	g.Expect(suite.AgentSecret(g, ctx, w).ResourceVersion).To(Equal(pushed.ResourceVersion))
+	g.Expect(w.AgentStarts()).To(HaveLen(1))
+
+	makeBundles(t, target, namespace, "db")
+	moved := suite.EventuallyReady(t, target, w)
+	g.Expect(moved.Spec.RegistrationID).To(Equal(old.Spec.RegistrationID))
+	eventuallyDeployed(t, target, w, "db", "web")
+	eventuallyReports(t, target, w)
+	g.Expect(w.AgentStarts()).To(HaveLen(2))
+	g.Expect(deployed(g, ctx, w.Client, "db", "web")).To(Equal(before))
+	for _, report := range w.AgentReports() {
+		g.Expect(report.Uninstalled).To(BeEmpty())
+	}
+}
+
 // Fleet gives a BundleDeployment that is paused since it was made no options, and an agent
 // that started would uninstall the release of a bundle that has any.
 func TestMovedClusterWaitsForABundleThatIsPausedAtTheTarget(t *testing.T) {

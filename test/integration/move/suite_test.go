@@ -87,7 +87,14 @@ func run(m *testing.M) (code int, err error) {
 // agent has deployed the bundles.
 func join(t *testing.T, namespace string, opts env.ClusterOptions, bundles ...string) *env.Workload {
 	t.Helper()
-	opts.Namespace, opts.Light, opts.InitializedAfter = namespace, &lightapi.Options{}, -1
+	opts.Light = &lightapi.Options{}
+	return joinAs(t, namespace, opts, bundles...)
+}
+
+// joinAs is join with the workload API that opts say, which may be a real API server.
+func joinAs(t *testing.T, namespace string, opts env.ClusterOptions, bundles ...string) *env.Workload {
+	t.Helper()
+	opts.Namespace, opts.InitializedAfter = namespace, -1
 	w := suite.AddCluster(t, source, "edge", opts)
 	provision(t, source, w.Key())
 	makeBundles(t, source, namespace, bundles...)
