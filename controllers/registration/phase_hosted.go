@@ -110,8 +110,13 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		return done.any, err
 	}
 	done.deployment = false
-	// From here on there is something to take away, whatever becomes of the Deployment.
+	// From here on there is something to take away, whatever becomes of the Deployment, and
+	// of this manager: the next one knows it by the status alone.
+	before := s.registration.DeepCopy()
 	s.registration.Status.Agent.Placement = fleetv1.PlacementManagement
+	if err := r.write(ctx, s, before); err != nil {
+		return done.any, managementError{err}
+	}
 	for _, obj := range []client.Object{
 		agent.HostedNetworkPolicy(input, hosting, destinations),
 		agent.HostedSecret(input, hosting, value),

@@ -146,6 +146,7 @@ func tries(t *testing.T, w *env.Workload, since kube.Mark) int {
 }
 
 func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	// That its control plane is said to be initialized would be a reason to try at once.
 	w := suite.AddCluster(t, lab, "refuses", env.ClusterOptions{Namespace: "refuses", InitializedAfter: -1})

@@ -68,6 +68,10 @@ type ClusterOptions struct {
 	// NoKubelet leaves out the kubelet loop: no agent runs.
 	NoKubelet bool
 
+	// ControllerManager runs kube-controller-manager beside a real API server, so that
+	// Deployments come to pods. It takes NoKubelet, whose part that else is.
+	ControllerManager bool
+
 	// Light makes the workload API one of lightapi, in this process, with these
 	// options. Nil means a real API server.
 	Light *lightapi.Options
@@ -316,6 +320,7 @@ func (w *Workload) prepareAPI() (workloadAPI, error) {
 	}
 	plane, err := kube.PrepareControlPlane(kube.ControlPlaneSpec{
 		Name: w.Name, Dir: filepath.Join(w.lab.Dir, "clusters", w.Namespace, w.Name), Assets: w.lab.assets, Etcd: w.lab.etcd,
+		ControllerManager: w.opts.ControllerManager,
 	})
 	if err != nil {
 		return nil, err
