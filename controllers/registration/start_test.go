@@ -169,7 +169,9 @@ func TestAYoungClusterWithoutNodesIsWaitedForAndNotBlamed(t *testing.T) {
 	l.reconcile(t)
 	l.deploymentSays(t, 0)
 	pod := l.unschedulable(t)
-	l.runFor(t, time.Minute)
+	visits := connections(l)
+	l.runFor(t, 5*time.Minute)
+	g.Expect(connections(l)-visits).To(Equal(4), "30 s, 1, 2 and 4 minutes after the push")
 	l.expect(t, fleetv1.AgentDeployedCondition, metav1.ConditionFalse, fleetv1.WaitingForNodeReason)
 	l.expect(t, fleetv1.ReadyCondition, metav1.ConditionFalse, fleetv1.WaitingForNodeReason)
 	g.Expect(l.eventsSoFar()).To(BeEmpty())
@@ -177,7 +179,7 @@ func TestAYoungClusterWithoutNodesIsWaitedForAndNotBlamed(t *testing.T) {
 	g.Expect(condition).To(BeNil())
 
 	t.Run("until it has nodes", func(t *testing.T) {
-		l.runFor(t, 5*time.Minute)
+		l.pass(time.Minute)
 		NewWithT(t).Expect(l.client.Delete(t.Context(), pod)).To(Succeed())
 		l.deploymentSays(t, 1)
 		l.heartbeat(t)
