@@ -84,6 +84,7 @@ generate-deepcopy: $(CONTROLLER_GEN) ## Write the deep copies of our API and of 
 .PHONY: generate-crds
 generate-crds: $(CONTROLLER_GEN) ## Write the CRDs of our API.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
+	go run ./hack/crdbounds config/crd/bases/*_fleetregistrationpolicies.yaml
 
 .PHONY: generate-rbac
 generate-rbac: $(CONTROLLER_GEN) ## Write the manager's roles from the markers in the code.

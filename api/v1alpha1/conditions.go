@@ -293,6 +293,9 @@ const (
 	// where the agent runs there, took the agent's Deployment and refuses its pod.
 	AgentPodRejectedReason = "AgentPodRejected"
 
+	// WaitingForNodeReason means that no node takes the agent's pod, in a cluster that is
+	// so young that its nodes may still come. The agent has not reported yet.
+	WaitingForNodeReason = "WaitingForNode"
 	// AgentUnschedulableReason means that no node takes the agent's pod.
 	AgentUnschedulableReason = "AgentUnschedulable"
 

@@ -166,19 +166,18 @@ type AgentSettings struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="nodeSelector must have valid names of labels"
 	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
 
-	// tolerations of the agent's pod besides those that it always has.
+	// tolerations of the agent's pod besides those that it always has, up to 16. What is
+	// in them is bounded in the CRD alone (hack/crdbounds).
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])",message="tolerations must have operator Equal or Exists"
-	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="tolerations must have effect NoSchedule, PreferNoSchedule or NoExecute"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",message="tolerations without a key must have operator Exists"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value) || t.value == '')",message="tolerations with operator Exists must have no value"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",message="tolerations with tolerationSeconds must have effect NoExecute"
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// affinity of the agent's pod.
+	// affinity of the agent's pod. Each of its lists has up to 16 entries.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 

@@ -25,7 +25,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
@@ -46,7 +48,7 @@ const (
 
 	// firstCheck is the time from a change of an agent to the first look at how it is,
 	// updatingCheckCap the longest pause between two while that can still come right by
-	// itself, and unwellCheckCap after that.
+	// itself, and unwellCheckCap after that and for all other agents.
 	firstCheck       = 5 * time.Second
 	updatingCheckCap = time.Minute
 	unwellCheckCap   = 10 * time.Minute
@@ -71,9 +73,8 @@ type attempt struct {
 	answered time.Time
 	// nextSlow is when the Secret is read although the endpoint does not answer.
 	nextSlow time.Time
-	// checks counts the looks at the health of an agent that was changed or is not well,
-	// and nextCheck is when the next is due; zero means at once.
-	checks    int
+	// nextCheck is when the health of an agent that was changed, is not well or does not
+	// report is looked at next; zero means at once.
 	nextCheck time.Time
 	// seenAtCheck is the newest heartbeat at the last of those looks.
 	seenAtCheck time.Time
@@ -185,16 +186,23 @@ func (a *attempt) failed(now time.Time, took, limit time.Duration) time.Duration
 	return delay
 }
 
-// checkFirst notes that an agent was changed, whose health is to be looked at soon.
-func (a *attempt) checkFirst(now time.Time) {
-	a.checks, a.nextCheck, a.seenAtCheck = 0, now.Add(firstCheck), a.seen
+// checkAfter notes a change of the agent, or a look at its health, and when the next look
+// is due.
+func (a *attempt) checkAfter(pause time.Duration, now time.Time) {
+	a.nextCheck, a.seenAtCheck = now.Add(pause), a.seen
 }
 
-// checked notes a look at the agent's health that did not end the watch on it. The pauses
-// double each time, up to limit.
-func (a *attempt) checked(now time.Time, limit time.Duration) {
-	a.nextCheck, a.seenAtCheck = now.Add(min(limit, firstCheck<<min(a.checks, 16))), a.seen
-	a.checks++
+// checkPause returns how long the next look at an agent's health has to wait: as long as it
+// has been since the agent was changed, or put in place, so that the pauses double each time
+// and a manager that was restarted goes on with them.
+func checkPause(update fleetv1.AgentStatus, now time.Time) time.Duration {
+	switch age := now.Sub(update.UpdatedTime.Time); {
+	case update.UpdatedTime.IsZero():
+		return min(unwellCheckCap, max(decide.StartTime, now.Sub(update.PushedTime.Time)))
+	case age < updateDeadline:
+		return min(updatingCheckCap, max(firstCheck, age))
+	}
+	return unwellCheckCap
 }
 
 // checkHint notes that a heartbeat has arrived, which can be that of an agent that was

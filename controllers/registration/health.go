@@ -42,7 +42,8 @@ const (
 	maxPods = 20
 )
 
-// checkHealth looks at an agent that was changed, or was not well, and writes nothing.
+// checkHealth looks at an agent that was changed, was not well or does not report, and
+// writes nothing.
 func (r *Reconciler) checkHealth(ctx context.Context, s *scope, workload *remote.Client) error {
 	deployment := &appsv1.Deployment{}
 	found, err := get(ctx, workload, types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}, deployment)
@@ -65,6 +66,8 @@ func (r *Reconciler) judgeHealth(ctx context.Context, s *scope, workload *remote
 	}
 	complete := agent.Complete(deployment)
 	switch {
+	case ailment != nil && ailment.Reason == fleetv1.AgentUnschedulableReason && awaitsNodes(s):
+		s.agentDeployed = &finding{reason: fleetv1.WaitingForNodeReason, message: "No node of the workload cluster takes the agent's pod yet"}
 	case ailment != nil:
 		s.agentDeployed = &finding{reason: ailment.Reason, message: ailment.Message}
 	case complete && decide.Unwell(status.Conditions):
@@ -77,16 +80,14 @@ func (r *Reconciler) judgeHealth(ctx context.Context, s *scope, workload *remote
 		}
 		confirmUpdate(s)
 	}
-	if complete && status.Agent.UpdatedTime.IsZero() {
-		s.attempt.checkFirst(s.now)
-		return nil
-	}
-	limit := unwellCheckCap
-	if updating(s) {
-		limit = updatingCheckCap
-	}
-	s.attempt.checked(s.now, limit)
+	s.attempt.checkAfter(checkPause(status.Agent, s.now), s.now)
 	return nil
+}
+
+// awaitsNodes tells whether the nodes of a workload cluster may still come, or become ready:
+// the agent is put there as soon as the API server answers.
+func awaitsNodes(s *scope) bool {
+	return !s.registration.Spec.Agent.Hosted() && s.lastSeen.IsZero() && s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge
 }
 
 // diagnose returns what is wrong with the agent's pod, or nil. It reads pods only where
@@ -106,6 +107,13 @@ func diagnose(ctx context.Context, site agentSite, deployment *appsv1.Deployment
 // updating tells whether an agent was changed and may still check in.
 func updating(s *scope) bool {
 	return s.now.Sub(s.registration.Status.Agent.UpdatedTime.Time) < updateDeadline
+}
+
+// reportsAgain tells whether an agent that was not well has begun to report since it was
+// last looked at.
+func reportsAgain(s *scope) bool {
+	checkin := s.registration.Spec.Agent.CheckinInterval.Duration
+	return decide.Unwell(s.registration.Status.Conditions) && !decide.Reported(s.attempt.seenAtCheck, checkin, s.now)
 }
 
 // confirmUpdate notes that an agent which was changed has checked in since it became

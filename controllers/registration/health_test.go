@@ -240,12 +240,8 @@ func TestAChangeThatAManagerDidNotLiveToRecordIsWatchedByTheNext(t *testing.T) {
 	reg.Status = before
 	NewWithT(t).Expect(l.Status().Update(t.Context(), reg)).To(Succeed())
 
-	next := &Reconciler{
-		Client: l, APIReader: l, Clock: l.clock, Recorder: l.events, Dialer: l.reconciler.Dialer,
-		Upstream: l.reconciler.Upstream, Tokens: l.reconciler.Tokens, TryToken: l.try,
-	}
-	_, err := next.Reconcile(t.Context(), edge)
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	l.restarted()
+	l.step(t)
 	l.expect(t, fleetv1.AgentUpToDateCondition, metav1.ConditionFalse, fleetv1.AgentUpdatingReason)
 }
 

@@ -31,6 +31,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
@@ -81,7 +82,7 @@ func (l *life) reconcile(t *testing.T) {
 	for range 5 {
 		result, err := l.reconciler.Reconcile(t.Context(), edge)
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
-		if result.RequeueAfter > time.Minute {
+		if result.RequeueAfter >= decide.StartTime {
 			return
 		}
 		l.clock.SetTime(l.clock.Now().Add(result.RequeueAfter))

@@ -87,7 +87,7 @@ func (r *Reconciler) reconcileAgent(ctx context.Context, s *scope) (ctrl.Result,
 
 	input := r.agentInput(s)
 	confirmUpdate(s)
-	if updating(s) {
+	if updating(s) || reportsAgain(s) {
 		s.attempt.checkHint()
 	}
 	missing, err := r.hostedMissing(ctx, s)

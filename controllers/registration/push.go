@@ -145,7 +145,7 @@ func (r *Reconciler) pushed(ctx context.Context, s *scope, workload *remote.Clie
 	tookOver := was.Revision == "" && done.deployment && there.runs()
 	if updated || tookOver {
 		status.Agent.UpdatedTime, status.Agent.AvailableTime = metav1.NewTime(s.now), metav1.Time{}
-		s.attempt.checkFirst(s.now)
+		s.attempt.checkAfter(firstCheck, s.now)
 		return nil
 	}
 	if there.deployment == nil || done.deployment {

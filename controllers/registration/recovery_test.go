@@ -270,7 +270,8 @@ type lives struct {
 	workloads  []*lightapi.Server
 }
 
-// newLives makes n. Their agents report so seldom that silence is not the matter.
+// newLives makes n. Their agents report so seldom that silence is not the matter, once they
+// have reported.
 func newLives(t *testing.T, n int) *lives {
 	t.Helper()
 	all := &lives{}
@@ -319,6 +320,20 @@ func (l *lives) registrations(t *testing.T) []fleetv1.FleetRegistration {
 	return list.Items
 }
 
+// report has every agent send a heartbeat.
+func (l *lives) report(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	list := &fleet.ClusterList{}
+	g.Expect(l.List(t.Context(), list)).To(Succeed())
+	g.Expect(list.Items).To(HaveLen(len(l.workloads)))
+	for i := range list.Items {
+		cluster := &list.Items[i]
+		cluster.Status.Agent.LastSeen = metav1.NewTime(l.clock.Now())
+		g.Expect(l.Status().Update(t.Context(), cluster)).To(Succeed())
+	}
+}
+
 // dials returns how often each workload cluster was connected to.
 func (l *lives) dials() []int {
 	var dials []int
@@ -335,6 +350,7 @@ func TestManyClustersWhoseTokensHaveExpiredRecoverWithoutAStorm(t *testing.T) {
 	l := newLives(t, count)
 	l.runFor(t, time.Second)
 	g.Expect(l.tokens).To(Equal(count))
+	l.report(t)
 
 	// The manager is away for too long, and finds that no workload cluster answers.
 	for _, server := range l.workloads {

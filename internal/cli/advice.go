@@ -89,6 +89,7 @@ var advice = map[string]string{
 	fleetv1.HostedObjectForeignReason:         "Delete it.",
 	fleetv1.ManagementClusterUnresolvedReason: "See [Settings](docs/concepts/hosted.md#settings).",
 	fleetv1.AgentPodRejectedReason:            "Look at the events of ReplicaSets in the namespace that the message names, at Pod Security levels, quotas and admission webhooks.",
+	fleetv1.WaitingForNodeReason:              "Nothing, while the cluster's nodes and its network come up. Ten minutes after the Cluster was made the reason is `AgentUnschedulable`.",
 	fleetv1.AgentUnschedulableReason:          "Look at the nodes: whether there are any, their taints and their room.",
 	fleetv1.AgentImagePullFailedReason:        "Look at its name, at the registry and at pull secrets.",
 	fleetv1.AgentStartFailedReason:            "Look at the events of the agent's pod.",

@@ -55,8 +55,8 @@ const (
 	CredentialDue PushReason = "CredentialDue"
 	// AgentSilent means that the heartbeat has not arrived for too long.
 	AgentSilent PushReason = "AgentSilent"
-	// HealthDue means that an agent which was changed has not checked in yet, or that its
-	// pod was not well, and that it is time to look again.
+	// HealthDue means that an agent does not report, or has not checked in since it was
+	// changed, or that its pod was not well, and that it is time to look again.
 	HealthDue PushReason = "HealthDue"
 	// PullSecretsChanged means that a pull secret is not what it was when it was copied.
 	PullSecretsChanged PushReason = "PullSecretsChanged"
@@ -91,8 +91,9 @@ type PushInput struct {
 	// PullSecrets is the version of the pull secrets that the settings name; empty means
 	// that it is not known, or that they name none.
 	PullSecrets string
-	// NextCheck is when the health of an agent that was changed, or was not well, is looked
-	// at again. Zero means at once.
+	// NextCheck is when the health of an agent that was changed, was not well or does not
+	// report is looked at again. Zero means at once, or as soon as one that was put in place
+	// had its time to report.
 	NextCheck time.Time
 	// ResyncInterval is the time between two looks at the agent's objects; zero means
 	// that nothing but a cause leads to one.
@@ -113,7 +114,7 @@ var pushChecks = []struct {
 	{CredentialDue, func(in PushInput) bool { return !in.Now.Before(in.renewTime()) }},
 	{AgentSilent, func(in PushInput) bool { return !in.Now.Before(in.silentTime()) }},
 	{VisitFailed, PushInput.visitFailed},
-	{HealthDue, func(in PushInput) bool { return in.watchesHealth() && !in.Now.Before(in.NextCheck) }},
+	{HealthDue, func(in PushInput) bool { return in.watchesHealth() && !in.Now.Before(in.healthTime()) }},
 	{ResyncDue, func(in PushInput) bool { return in.ResyncInterval > 0 && !in.Now.Before(in.resyncTime()) }},
 }
 
@@ -152,8 +153,8 @@ func NextPush(in PushInput) time.Time {
 	if in.HostedMissing && in.hostedTime().Before(next) {
 		next = in.hostedTime()
 	}
-	if in.watchesHealth() && in.NextCheck.Before(next) {
-		next = in.NextCheck
+	if in.watchesHealth() && in.healthTime().Before(next) {
+		next = in.healthTime()
 	}
 	return next
 }
@@ -164,14 +165,38 @@ func (in PushInput) visitFailed() bool {
 		meta.IsStatusConditionFalse(conditions, fleetv1.AgentDeployedCondition) && !Unwell(conditions)
 }
 
+// StartTime is how long an agent that was put in place may take to report before its pod
+// is looked at. Most report before, which costs no request.
+const StartTime = 30 * time.Second
+
+// watchesHealth tells whether the agent's pod is looked at from time to time: where it is
+// known that not all is well, and where nothing is heard.
 func (in PushInput) watchesHealth() bool {
+	return in.isWatched() || !Reported(in.LastSeen, in.CheckinInterval, in.Now)
+}
+
+func (in PushInput) isWatched() bool {
 	return !in.Status.Agent.UpdatedTime.IsZero() || Unwell(in.Status.Conditions)
+}
+
+// healthTime is when an agent that is watched is looked at next.
+func (in PushInput) healthTime() time.Time {
+	if start := in.Status.Agent.PushedTime.Add(StartTime); !in.isWatched() && start.After(in.NextCheck) {
+		return start
+	}
+	return in.NextCheck
+}
+
+// Reported tells whether an agent that was last seen at a time counts as connected.
+func Reported(lastSeen time.Time, checkin time.Duration, now time.Time) bool {
+	return now.Before(lastSeen.Add(SilenceLimit(checkin)))
 }
 
 // unwell are the reasons of AgentDeployed for objects that are in place and a pod that is
 // not well.
 var unwell = []string{
 	fleetv1.AgentPodRejectedReason,
+	fleetv1.WaitingForNodeReason,
 	fleetv1.AgentUnschedulableReason,
 	fleetv1.AgentImagePullFailedReason,
 	fleetv1.AgentStartFailedReason,

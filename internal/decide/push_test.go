@@ -65,6 +65,11 @@ func TestPushFindsTheReason(t *testing.T) {
 	}
 	unwell := deployed(fleetv1.AgentCrashLoopingReason)
 	updated := func(in *PushInput) { in.Status.Agent.UpdatedTime = metav1.NewTime(in.Now) }
+	unheard := func(in *PushInput) {
+		in.LastSeen = time.Time{}
+		in.Status.Agent.PushedTime.Time = in.Now.Add(-StartTime + time.Nanosecond)
+	}
+	started := func(in *PushInput) { in.Status.Agent.PushedTime.Time = in.Now.Add(-StartTime) }
 	looked := func(in *PushInput) { in.NextCheck = in.Now.Add(time.Second) }
 	type changes = []func(*PushInput)
 	for _, tt := range []struct {
@@ -90,6 +95,11 @@ func TestPushFindsTheReason(t *testing.T) {
 		{"not well", changes{unwell}, HealthDue},
 		{"not well, and looked at a moment ago", changes{unwell, looked}, ""},
 		{"not well, and silent", changes{unwell, silent}, AgentSilent},
+		{"never reported, and had its time", changes{unheard, started}, HealthDue},
+		{"never reported, but may yet", changes{unheard}, ""},
+		{"never reported, and looked at a moment ago", changes{unheard, started, looked}, ""},
+		{"never reported, and not well", changes{unheard, unwell}, HealthDue},
+		{"stopped reporting, and was put right a minute ago", changes{silent, started}, HealthDue},
 		{"refused", changes{deployed(fleetv1.ObjectRejectedReason), looked}, VisitFailed},
 		{"all at once", changes{silent, due, revised, replaced, never}, NotDeployed},
 		{"all but the first", changes{silent, due, revised, replaced}, NamespaceReplaced},
@@ -143,6 +153,7 @@ func TestAnAgentIsVisitedWhenItWasSilentForTooLong(t *testing.T) {
 			g := NewWithT(t)
 			in := registered()
 			in.LastSeen, in.Status.Agent.PushedTime.Time, in.CheckinInterval = tt.seen, tt.pushed, tt.checkin
+			in.NextCheck = epoch.Add(24 * time.Hour) // Looks at its pod are no matter here.
 			g.Expect(NextPush(in)).To(Equal(tt.silentFrom))
 			in.Now = tt.silentFrom.Add(-time.Nanosecond)
 			g.Expect(Push(in)).To(BeEmpty())
@@ -150,6 +161,19 @@ func TestAnAgentIsVisitedWhenItWasSilentForTooLong(t *testing.T) {
 			g.Expect(Push(in)).To(Equal(AgentSilent))
 		})
 	}
+}
+
+// A manager that was restarted remembers no look at all: what is not yet time for one must
+// follow from the status, or as many are dialled as have just joined.
+func TestAnAgentThatNeverReportedIsLookedAtAsSoonAsItHadItsTime(t *testing.T) {
+	g := NewWithT(t)
+	in := registered()
+	in.LastSeen = time.Time{}
+	g.Expect(NextPush(in)).To(Equal(epoch.Add(StartTime)))
+	in.NextCheck = epoch.Add(StartTime + time.Minute)
+	g.Expect(NextPush(in)).To(Equal(in.NextCheck))
+	in.LastSeen = epoch.Add(time.Minute)
+	g.Expect(NextPush(in)).To(Equal(epoch.Add(time.Minute+SilenceLimit(0))), "one that reports is left alone")
 }
 
 func TestSilenceLimit(t *testing.T) {

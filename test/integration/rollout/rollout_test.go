@@ -17,6 +17,7 @@ limitations under the License.
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -58,7 +59,7 @@ func settingsChange(t *testing.T, workloads []*env.Workload) {
 	g := NewWithT(t)
 	const image = "agent:v2"
 	before, started, mark := policyStatus(t), starts(workloads), suite.Mark(t, lab)
-	secrets, configs := versions(t, workloads, &corev1.Secret{}), versions(t, workloads, &corev1.ConfigMap{})
+	versionsBefore := versions(t, workloads)
 	past := watchHistory(t)
 	configure(t, map[string]string{"agentImage": image, "agentCheckinInterval": "16s"})
 
@@ -72,6 +73,9 @@ func settingsChange(t *testing.T, workloads []*env.Workload) {
 	g.Expect(status.Updated).To(HaveValue(BeEquivalentTo(clusters)))
 	g.Expect(status.Failed).To(HaveValue(BeZero()))
 	g.Expect(past.mostChanging()).To(Equal(batch))
+	changed := changes(t, workloads, mark)
+	g.Expect(len(changed)).To(BeNumerically(">=", clusters), "a manager that is killed may not know that it wrote")
+	g.Expect(changed).To(And(ContainElement(HaveField("Started", true)), Satisfy(inBatches)))
 	g.Expect(starts(workloads)).To(Equal(onceMore(started)), "each agent was restarted once")
 	for _, w := range workloads {
 		deployment := &appsv1.Deployment{}
@@ -81,22 +85,31 @@ func settingsChange(t *testing.T, workloads []*env.Workload) {
 		g.Expect(container.Env).To(ContainElement(corev1.EnvVar{Name: "CHECKIN_INTERVAL", Value: "16s"}))
 	}
 
-	g.Expect(versions(t, workloads, &corev1.Secret{})).To(Equal(secrets))
-	g.Expect(versions(t, workloads, &corev1.ConfigMap{})).To(Equal(configs))
+	g.Expect(versions(t, workloads)).To(Equal(versionsBefore))
+	for _, w := range workloads {
+		for _, write := range writes(w, mark) {
+			g.Expect(write.Path).To(HaveSuffix("/deployments/"+agent.Name), "%s in %s", write.Method, w.Name)
+		}
+	}
 	for _, write := range kube.Writes(suite.ManagerEvents(t, lab, mark)) {
-		g.Expect(write.Resource).To(BeElementOf("fleetregistrations", "fleetregistrationpolicies", "events", "leases", "selfsubjectaccessreviews"),
-			"%s %s", write.Verb, write.RequestURI)
+		g.Expect(write.Resource).To(Equal("fleetregistrations"), "%s %s", write.Verb, write.RequestURI)
 	}
 }
 
-// versions returns the versions of the agent's object of a kind in all clusters.
-func versions(t *testing.T, workloads []*env.Workload, obj client.Object) map[string]string {
+// versions returns the versions of all objects of the agents but their Deployments.
+func versions(t *testing.T, workloads []*env.Workload) map[string]string {
 	t.Helper()
+	g := NewWithT(t)
 	found := map[string]string{}
 	for _, w := range workloads {
-		obj := obj.DeepCopyObject().(client.Object)
-		NewWithT(t).Expect(w.Client.Get(t.Context(), suite.AgentKey, obj)).To(Succeed())
-		found[w.Name] = obj.GetResourceVersion()
+		for _, obj := range agent.Leftovers() {
+			if _, changes := obj.(*appsv1.Deployment); changes {
+				continue
+			}
+			err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
+			g.Expect(client.IgnoreNotFound(err)).To(Succeed())
+			found[fmt.Sprintf("%s: %T %s", w.Name, obj, obj.GetName())] = obj.GetResourceVersion()
+		}
 	}
 	return found
 }
@@ -107,7 +120,7 @@ func imageFails(t *testing.T, workloads []*env.Workload) {
 	for _, w := range workloads {
 		w.SetUnpullable(broken)
 	}
-	before, started := policyStatus(t), starts(workloads)
+	before, started, mark := policyStatus(t), starts(workloads), suite.Mark(t, lab)
 	past := watchHistory(t)
 	configure(t, map[string]string{"agentImage": broken})
 
@@ -126,6 +139,7 @@ func imageFails(t *testing.T, workloads []*env.Workload) {
 	g.Expect(back.Revision).To(Equal(before.Revision))
 	g.Expect(back.Updated).To(HaveValue(BeEquivalentTo(clusters)))
 	g.Expect(past.mostChanging()).To(Equal(batch))
+	g.Expect(changes(t, workloads, mark)).To(And(HaveLen(2*batch), Satisfy(inBatches)))
 	for _, w := range workloads {
 		w.SetUnpullable()
 		if !slices.Contains(ill, w.Name) {
@@ -142,7 +156,7 @@ func leftForLater(t *testing.T, workloads []*env.Workload) {
 	g.Expect(unreachable.StopAPI()).To(Succeed())
 	pause(t, paused, true)
 	suite.EventuallyCondition(t, lab, paused, fleetv1.PausedCondition, metav1.ConditionTrue, fleetv1.PausedReason)
-	before := policyStatus(t)
+	before, mark := policyStatus(t), suite.Mark(t, lab)
 	configure(t, map[string]string{"agentImage": image})
 
 	status := eventuallyRolledOut(t, before.Revision, fleetv1.RolledOutReason)
@@ -150,6 +164,7 @@ func leftForLater(t *testing.T, workloads []*env.Workload) {
 		ContainSubstring("1 paused"), ContainSubstring("1 cannot be reached")))
 	g.Expect(withImage(t, old)).To(ConsistOf(unreachable.Name, paused.Name))
 	g.Expect(status.Updated).To(HaveValue(BeEquivalentTo(clusters - 2)))
+	g.Expect(changes(t, workloads, mark)).To(And(HaveLen(clusters-2), allStarted, Satisfy(inBatches)))
 
 	g.Expect(unreachable.StartAPI(t.Context())).To(Succeed())
 	pause(t, paused, false)
@@ -170,7 +185,7 @@ func pause(t *testing.T, w *env.Workload, is bool) {
 
 func upgrade(t *testing.T, workloads []*env.Workload) {
 	g := NewWithT(t)
-	before, started := policyStatus(t), starts(workloads)
+	before, started, mark := policyStatus(t), starts(workloads), suite.Mark(t, lab)
 	g.Expect(lab.Manager().Stop()).To(Succeed())
 	past := watchHistory(t)
 	suite.StartManager(t, lab, "--agent-token-dir="+nextTokenDir())
@@ -178,6 +193,7 @@ func upgrade(t *testing.T, workloads []*env.Workload) {
 	status := eventuallyRolledOut(t, before.Revision, fleetv1.RolledOutReason)
 	g.Expect(status.Updated).To(HaveValue(BeEquivalentTo(clusters)))
 	g.Expect(past.mostChanging()).To(Equal(batch))
+	g.Expect(changes(t, workloads, mark)).To(And(HaveLen(clusters), allStarted, Satisfy(inBatches)))
 	g.Expect(starts(workloads)).To(Equal(onceMore(started)))
 	manifests := agent.Manifests(nextTokenDir())
 	for _, reg := range registrations(t) {

@@ -22,10 +22,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -35,9 +39,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/decide"
+	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
+	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
@@ -179,6 +186,100 @@ func (h *history) mostChanging() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.most
+}
+
+// change is the time in which an agent was not what its cluster was to have: from the
+// write of its Deployment to the first heartbeat of the agent that came of it. Nothing in it
+// is what the manager says.
+type change struct {
+	Cluster    string
+	Begin, End time.Time
+	// Started tells whether an agent was started for it. One whose Deployment goes back to
+	// what it runs goes on, and there is nothing to wait for.
+	Started bool
+}
+
+// writes are what the manager asked a workload cluster to change since the mark.
+func writes(w *env.Workload, since kube.Mark) []lightapi.Request {
+	return slices.DeleteFunc(w.Light().Writes(), func(r lightapi.Request) bool {
+		return r.Time.Before(since.Received()) || !strings.Contains(r.UserAgent, "cluster.x-k8s.io/")
+	})
+}
+
+// heartbeats returns when heartbeats of each cluster's agent came in since the mark.
+func heartbeats(t *testing.T, since kube.Mark) map[string][]time.Time {
+	t.Helper()
+	events, err := lab.Management().AuditLog().Since(t.Context(), since)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	beats := map[string][]time.Time{}
+	for _, e := range events {
+		if e.Group == fleet.GroupVersion.Group && e.Resource == "clusters" && e.Subresource == "status" && e.Code == http.StatusOK &&
+			strings.HasPrefix(e.User, "system:serviceaccount:"+env.ManagerNamespace+":cluster-") {
+			beats[e.Name] = append(beats[e.Name], e.Received)
+		}
+	}
+	for _, times := range beats {
+		slices.SortFunc(times, time.Time.Compare)
+	}
+	return beats
+}
+
+// changes returns what changed since the mark, by the requests to both clusters and the
+// starts of agents.
+func changes(t *testing.T, workloads []*env.Workload, since kube.Mark) []change {
+	t.Helper()
+	beats := heartbeats(t, since)
+	var all []change
+	for _, w := range workloads {
+		written := slices.DeleteFunc(writes(w, since), func(r lightapi.Request) bool {
+			return r.Code != http.StatusOK || !strings.HasSuffix(r.Path, "/deployments/"+agent.Name)
+		})
+		for i, write := range written {
+			next := time.Now()
+			if i+1 < len(written) {
+				next = written[i+1].Time
+			}
+			all = append(all, changeOf(t, w, write.Time, next, i+1 == len(written), beats[w.Name]))
+		}
+	}
+	return all
+}
+
+// changeOf returns the change from a write of a Deployment on, of which next is the one
+// after it, or now. What did not start by then went on to change.
+func changeOf(t *testing.T, w *env.Workload, begin, next time.Time, last bool, beats []time.Time) change {
+	t.Helper()
+	for _, start := range w.AgentStarts() {
+		if start.Time.Before(begin) || !start.Time.Before(next) {
+			continue
+		}
+		reported := slices.IndexFunc(beats, start.Time.Before)
+		NewWithT(t).Expect(reported).To(BeNumerically(">=", 0), "%s has not reported since it was changed", w.Name)
+		return change{w.Name, begin, beats[reported], true}
+	}
+	if last {
+		return change{w.Name, begin, begin, false}
+	}
+	return change{w.Name, begin, next, false}
+}
+
+// allStarted holds where every change made a new agent.
+var allStarted = HaveEach(HaveField("Started", true))
+
+// inBatches tells whether there was no moment at which more than a batch was changing.
+func inBatches(changes []change) bool {
+	for _, at := range changes {
+		together := 0
+		for _, other := range changes {
+			if !other.Begin.After(at.Begin) && at.Begin.Before(other.End) {
+				together++
+			}
+		}
+		if together > batch {
+			return false
+		}
+	}
+	return true
 }
 
 func registrations(t *testing.T) []fleetv1.FleetRegistration {

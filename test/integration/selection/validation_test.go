@@ -138,7 +138,49 @@ func TestTheAPIServerRefusesAgentSettingsThatCannotBeMeant(t *testing.T) {
 		}
 		return fmt.Sprintf(`{%q:[%s]}`, field, strings.Join(items, ","))
 	}
+	const nodes, pods, required = "spec.agent.affinity.nodeAffinity", "spec.agent.affinity.podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
+	term := func(term string) string {
+		return fmt.Sprintf(`{"affinity":{"nodeAffinity":{%q:{"nodeSelectorTerms":[%s]}}}}`, required, term)
+	}
+	expression := func(expression string) string { return term(`{"matchExpressions":[{` + expression + `}]}`) }
+	apart := func(term string) string {
+		return fmt.Sprintf(`{"affinity":{"podAntiAffinity":{%q:[{%s}]}}}`, required, term)
+	}
+	inExpression := nodes + "." + required + ".nodeSelectorTerms[0].matchExpressions[0]"
 	for name, tt := range map[string]struct{ settings, field string }{
+		"valid, affinity of every kind": {`{"affinity":{
+			"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+				{"matchExpressions":[{"key":"example.com/pool","operator":"In","values":["infra",""]},{"key":"a","operator":"DoesNotExist"},{"key":"cores","operator":"Gt","values":["4"]}],
+				 "matchFields":[{"key":"metadata.name","operator":"NotIn","values":["node-1.example"]}]}]},
+				"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":100,"preference":{"matchExpressions":[{"key":"a","operator":"Exists","values":[]}]}}]},
+			"podAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"topology.kubernetes.io/zone","namespaces":["a"],"namespaceSelector":{}}}]},
+			"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"kubernetes.io/hostname",
+				"labelSelector":{"matchLabels":{"app":"fleet-agent"},"matchExpressions":[{"key":"a","operator":"NotIn","values":["b"]}]},"matchLabelKeys":["a/b"]}]}}}`, ""},
+		"valid, a toleration of all that a key has": {`{"tolerations":[{"key":"example.com/a","operator":"","value":"","effect":""},{"key":"","operator":"Exists"}]}`, ""},
+		"an operator that no node knows":            {expression(`"key":"a","operator":"Is","values":["b"]`), inExpression + ".operator"},
+		"a node's label that is none":               {expression(`"key":"a b","operator":"Exists"`), inExpression + ".key"},
+		"a node's label without a name":             {expression(`"key":"","operator":"Exists"`), inExpression + ".key"},
+		"a node's value that is none":               {expression(`"key":"a","operator":"In","values":["b c"]`), inExpression + ".values[0]"},
+		"nothing to be in":                          {expression(`"key":"a","operator":"In"`), inExpression},
+		"a value of what exists":                    {expression(`"key":"a","operator":"Exists","values":["b"]`), inExpression},
+		"more than a word":                          {expression(`"key":"a","operator":"Gt","values":["b"]`), inExpression},
+		"more than two numbers":                     {expression(`"key":"a","operator":"Lt","values":["1","2"]`), inExpression},
+		"nodes by another field":                    {term(`{"matchFields":[{"key":"spec.taints","operator":"In","values":["a"]}]}`), "matchFields[0].key"},
+		"nodes by a field of no value":              {term(`{"matchFields":[{"key":"metadata.name","operator":"In"}]}`), "matchFields[0].values"},
+		"no terms of nodes":                         {term(``), nodes + "." + required + ".nodeSelectorTerms"},
+		"too many terms of nodes":                   {term(strings.Repeat(`{},`, 16) + `{}`), nodes + "." + required + ".nodeSelectorTerms"},
+		"a weight of nothing":                       {`{"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":0,"preference":{}}]}}}`, "[0].weight"},
+		"a weight of more than all":                 {`{"affinity":{"podAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":101,"podAffinityTerm":{"topologyKey":"a"}}]}}}`, "[0].weight"},
+		"pods apart by nothing":                     {apart(`"topologyKey":""`), pods + "." + required + "[0].topologyKey"},
+		"pods apart by what is no label":            {apart(`"topologyKey":"a/b/c"`), pods + "." + required + "[0].topologyKey"},
+		"pods apart by a number":                    {apart(`"topologyKey":"a","labelSelector":{"matchExpressions":[{"key":"a","operator":"Gt","values":["1"]}]}`), "labelSelector.matchExpressions[0].operator"},
+		"pods apart by a wrong name of a label":     {apart(`"topologyKey":"a","labelSelector":{"matchLabels":{"a b":"c"}}`), "labelSelector.matchLabels"},
+		"pods apart by a wrong value of a label":    {apart(`"topologyKey":"a","labelSelector":{"matchLabels":{"a":"b c"}}`), "labelSelector.matchLabels"},
+		"pods apart in what is no namespace":        {apart(`"topologyKey":"a","namespaces":["A B"]`), "namespaces[0]"},
+		"a toleration of what is no name":           {`{"tolerations":[{"key":"a b","operator":"Exists"}]}`, "spec.agent.tolerations[0].key"},
+		"a toleration of a name that is too long":   {fmt.Sprintf(`{"tolerations":[{"key":%q,"operator":"Exists"}]}`, strings.Repeat("a", 64)), "spec.agent.tolerations[0].key"},
+		"a toleration of a wrong value":             {`{"tolerations":[{"key":"a","value":"b c"}]}`, "spec.agent.tolerations[0].value"},
+		"too many tolerations":                      {many("tolerations", 17, `{"key":"a#","operator":"Exists"}`), "spec.agent.tolerations"},
 		"valid, everything": {`{"image":"rancher/fleet-agent:v1","imagePullPolicy":"Always","registry":"registry.example.com:5000/mirror",
 			"imagePullSecrets":["registry","mirror.example"],"env":[{"name":"GODEBUG","value":"$(x)"},{"name":"EMPTY"}],
 			"proxy":{"httpProxy":"http://proxy:3128","httpsProxy":"socks5://user:pass@[2001:db8::1]:1080","noProxy":"10.0.0.0/8,.example.com"},
@@ -192,8 +234,8 @@ func TestTheAPIServerRefusesAgentSettingsThatCannotBeMeant(t *testing.T) {
 		"another operating system":            {`{"nodeSelector":{"kubernetes.io/os":"windows"}}`, "spec.agent.nodeSelector"},
 		"a node label that is none":           {`{"nodeSelector":{"a b":"c"}}`, "spec.agent.nodeSelector"},
 		"a node label with a wrong value":     {`{"nodeSelector":{"a":"b c"}}`, "spec.agent.nodeSelector.a"},
-		"an unknown operator":                 {`{"tolerations":[{"key":"a","operator":"Is"}]}`, "spec.agent.tolerations"},
-		"an unknown effect":                   {`{"tolerations":[{"key":"a","effect":"Never"}]}`, "spec.agent.tolerations"},
+		"an unknown operator":                 {`{"tolerations":[{"key":"a","operator":"Is"}]}`, "spec.agent.tolerations[0].operator"},
+		"an unknown effect":                   {`{"tolerations":[{"key":"a","effect":"Never"}]}`, "spec.agent.tolerations[0].effect"},
 		"a toleration of nothing":             {`{"tolerations":[{"value":"a"}]}`, "spec.agent.tolerations"},
 		"a toleration of two minds":           {`{"tolerations":[{"key":"a","operator":"Exists","value":"b"}]}`, "spec.agent.tolerations"},
 		"seconds without an eviction":         {`{"tolerations":[{"key":"a","tolerationSeconds":3}]}`, "spec.agent.tolerations"},

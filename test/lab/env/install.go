@@ -42,8 +42,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// agentImage is the image in Fleet's configuration. Nothing pulls it here.
-const agentImage = "rancher/fleet-agent:v0.15.0"
+// AgentImage is the image in Fleet's configuration. Nothing pulls it here.
+const AgentImage = "rancher/fleet-agent:v0.15.0"
 
 // object is one of what config/ renders to.
 type object = unstructured.Unstructured
@@ -170,7 +170,7 @@ func (l *Lab) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourc
 // configureFleet makes what Fleet's chart makes and we read.
 func (l *Lab) configureFleet(ctx context.Context) error {
 	settings := map[string]any{
-		"agentImage":           agentImage,
+		"agentImage":           AgentImage,
 		"agentCheckinInterval": l.opts.CheckinInterval.String(),
 		"apiServerURL":         l.management.URL(),
 		"apiServerCA":          base64.StdEncoding.EncodeToString(l.management.CA().CertificatePEM()),

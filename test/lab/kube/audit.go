@@ -78,6 +78,9 @@ type Mark struct {
 	received time.Time
 }
 
+// Received is when the request that stands for the mark came in; zero for the beginning.
+func (m Mark) Received() time.Time { return m.received }
+
 // AuditLog reads the log of one API server, also while it is written.
 type AuditLog struct {
 	path   string
