@@ -25,7 +25,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 )
@@ -53,7 +55,7 @@ const (
 )
 
 // attempts remembers when which workload cluster was tried, so that events in
-// between do not lead to a dial, and when its agent was last seen. It is lost with the
+// between do not lead to a dial, and when its agent was last heard. It is lost with the
 // process, which costs one early dial for each cluster that did not answer.
 type attempts struct {
 	mu    sync.Mutex
@@ -75,14 +77,14 @@ type attempt struct {
 	// and nextCheck is when the next is due; zero means at once.
 	checks    int
 	nextCheck time.Time
-	// seenAtCheck is the newest heartbeat at the last of those looks.
-	seenAtCheck time.Time
+	// heardAtCheck is when the newest heartbeat at the last of those looks was heard.
+	heardAtCheck time.Time
 	// undelivered says that the last token did not reach the workload cluster.
 	undelivered bool
-	// reporting is the UID of the Fleet Cluster on which a heartbeat was last seen, and
-	// seen the newest one there.
+	// reporting is the UID of the Fleet Cluster that was read last, and heartbeat what is
+	// known of those there.
 	reporting types.UID
-	seen      time.Time
+	heartbeat decide.Heartbeat
 	// leavingSince is when the registration was first seen to be taken away; zero while
 	// it is not, or is paused.
 	leavingSince time.Time
@@ -118,21 +120,16 @@ func (a *attempts) forget(key types.NamespacedName) {
 	delete(a.byKey, key)
 }
 
-// heartbeat returns the newest heartbeat that was ever seen on the Fleet Cluster; zero
-// means none. Fleet's controller writes the whole status and can set it back. One from
-// the future is not remembered: it would hide every silence after it.
-func (a *attempt) heartbeat(cluster *fleet.Cluster, now time.Time) time.Time {
-	if a.reporting != cluster.UID {
-		a.reporting, a.seen = cluster.UID, time.Time{}
-	}
+// listen notes what the registration's Fleet Cluster says of heartbeats.
+func (a *attempt) listen(reg *fleetv1.FleetRegistration, cluster *fleet.Cluster, now time.Time) {
 	seen := cluster.Status.Agent.LastSeen.Time
-	switch {
-	case seen.After(now):
-		return seen
-	case seen.After(a.seen):
-		a.seen = seen
+	if a.reporting == cluster.UID {
+		a.heartbeat = a.heartbeat.Next(seen, now)
+		return
 	}
-	return a.seen
+	a.reporting = cluster.UID
+	a.heartbeat = decide.FirstHeartbeat(seen, now, reg.Spec.Agent.CheckinInterval.Duration,
+		hasReason(reg, fleetv1.AgentConnectedCondition, fleetv1.AgentSilentReason))
 }
 
 // revisionOf returns agent.Revision of the input.
@@ -187,20 +184,20 @@ func (a *attempt) failed(now time.Time, took, limit time.Duration) time.Duration
 
 // checkFirst notes that an agent was changed, whose health is to be looked at soon.
 func (a *attempt) checkFirst(now time.Time) {
-	a.checks, a.nextCheck, a.seenAtCheck = 0, now.Add(firstCheck), a.seen
+	a.checks, a.nextCheck, a.heardAtCheck = 0, now.Add(firstCheck), a.heartbeat.Heard
 }
 
 // checked notes a look at the agent's health that did not end the watch on it. The pauses
 // double each time, up to limit.
 func (a *attempt) checked(now time.Time, limit time.Duration) {
-	a.nextCheck, a.seenAtCheck = now.Add(min(limit, firstCheck<<min(a.checks, 16))), a.seen
+	a.nextCheck, a.heardAtCheck = now.Add(min(limit, firstCheck<<min(a.checks, 16))), a.heartbeat.Heard
 	a.checks++
 }
 
 // checkHint notes that a heartbeat has arrived, which can be that of an agent that was
 // changed: it is worth a look at once.
 func (a *attempt) checkHint() {
-	if a.seen.After(a.seenAtCheck) {
+	if a.heartbeat.Heard.After(a.heardAtCheck) {
 		a.nextCheck = time.Time{}
 	}
 }

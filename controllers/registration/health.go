@@ -112,7 +112,7 @@ func updating(s *scope) bool {
 // available. Both times are those of the workload cluster.
 func confirmUpdate(s *scope) {
 	update := &s.registration.Status.Agent
-	if !update.AvailableTime.IsZero() && s.lastSeen.After(update.AvailableTime.Time) {
+	if !update.AvailableTime.IsZero() && s.heartbeat.Seen.After(update.AvailableTime.Time) {
 		update.UpdatedTime, update.AvailableTime = metav1.Time{}, metav1.Time{}
 	}
 }

@@ -78,8 +78,8 @@ type PushInput struct {
 	Rotation string
 	// Status of the registration.
 	Status *fleetv1.FleetRegistrationStatus
-	// LastSeen is the newest heartbeat; zero means none yet.
-	LastSeen time.Time
+	// Heard is when the newest heartbeat was heard; zero means none yet.
+	Heard time.Time
 	// CheckinInterval between two heartbeats; zero means the agent's default.
 	CheckinInterval time.Duration
 	// AccountUID is the UID of the agent's service account; empty means that it is not
@@ -226,7 +226,7 @@ func (in PushInput) renewTime() time.Time {
 // silentTime is when the silence since the last sign of life, or since the agent
 // was last put right, becomes too long.
 func (in PushInput) silentTime() time.Time {
-	since := in.LastSeen
+	since := in.Heard
 	if pushed := in.Status.Agent.PushedTime.Time; pushed.After(since) {
 		since = pushed
 	}
@@ -244,5 +244,13 @@ func SilenceLimit(checkin time.Duration) time.Duration {
 	if checkin <= 0 {
 		checkin = defaultCheckinInterval
 	}
-	return max(3*checkin, checkin+2*time.Minute)
+	return max(3*checkin, nextHeartbeat(checkin))
+}
+
+// nextHeartbeat returns how long the next heartbeat may take that does not get lost.
+func nextHeartbeat(checkin time.Duration) time.Duration {
+	if checkin <= 0 {
+		checkin = defaultCheckinInterval
+	}
+	return checkin + 2*time.Minute
 }

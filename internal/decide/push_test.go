@@ -34,7 +34,7 @@ func registered() PushInput {
 		Now:            epoch.Add(2 * time.Minute),
 		RegistrationID: "one",
 		Revision:       "r1",
-		LastSeen:       epoch.Add(time.Minute),
+		Heard:          epoch.Add(time.Minute),
 		AccountUID:     "account",
 		Status: &fleetv1.FleetRegistrationStatus{
 			NamespaceUID: "uid",
@@ -55,7 +55,7 @@ func TestPushFindsTheReason(t *testing.T) {
 	revised := func(in *PushInput) { in.Revision = "r2" }
 	due := func(in *PushInput) { in.Status.Credential.IssuedTime.Time = in.Now.Add(-70 * time.Hour) }
 	silent := func(in *PushInput) {
-		in.LastSeen = in.Now.Add(-time.Hour)
+		in.Heard = in.Now.Add(-time.Hour)
 		in.Status.Agent.PushedTime.Time = in.Now.Add(-time.Hour)
 	}
 	deployed := func(reason string) func(*PushInput) {
@@ -142,7 +142,7 @@ func TestAnAgentIsVisitedWhenItWasSilentForTooLong(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			g := NewWithT(t)
 			in := registered()
-			in.LastSeen, in.Status.Agent.PushedTime.Time, in.CheckinInterval = tt.seen, tt.pushed, tt.checkin
+			in.Heard, in.Status.Agent.PushedTime.Time, in.CheckinInterval = tt.seen, tt.pushed, tt.checkin
 			g.Expect(NextPush(in)).To(Equal(tt.silentFrom))
 			in.Now = tt.silentFrom.Add(-time.Nanosecond)
 			g.Expect(Push(in)).To(BeEmpty())
