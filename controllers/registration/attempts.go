@@ -55,7 +55,7 @@ const (
 )
 
 // attempts remembers when which workload cluster was tried, so that events in
-// between do not lead to a dial, and when its agent was last seen. It is lost with the
+// between do not lead to a dial, and when its agent was last heard. It is lost with the
 // process, which costs one early dial for each cluster that did not answer.
 type attempts struct {
 	mu    sync.Mutex
@@ -76,14 +76,14 @@ type attempt struct {
 	// nextCheck is when the health of an agent that was changed, is not well or does not
 	// report is looked at next; zero means at once.
 	nextCheck time.Time
-	// seenAtCheck is the newest heartbeat at the last of those looks.
-	seenAtCheck time.Time
+	// heardAtCheck is when the newest heartbeat at the last of those looks was heard.
+	heardAtCheck time.Time
 	// undelivered says that the last token did not reach the workload cluster.
 	undelivered bool
-	// reporting is the UID of the Fleet Cluster on which a heartbeat was last seen, and
-	// seen the newest one there.
+	// reporting is the UID of the Fleet Cluster that was read last, and heartbeat what is
+	// known of those there.
 	reporting types.UID
-	seen      time.Time
+	heartbeat decide.Heartbeat
 	// leavingSince is when the registration was first seen to be taken away; zero while
 	// it is not, or is paused.
 	leavingSince time.Time
@@ -119,21 +119,16 @@ func (a *attempts) forget(key types.NamespacedName) {
 	delete(a.byKey, key)
 }
 
-// heartbeat returns the newest heartbeat that was ever seen on the Fleet Cluster; zero
-// means none. Fleet's controller writes the whole status and can set it back. One from
-// the future is not remembered: it would hide every silence after it.
-func (a *attempt) heartbeat(cluster *fleet.Cluster, now time.Time) time.Time {
-	if a.reporting != cluster.UID {
-		a.reporting, a.seen = cluster.UID, time.Time{}
-	}
+// listen notes what the registration's Fleet Cluster says of heartbeats.
+func (a *attempt) listen(reg *fleetv1.FleetRegistration, cluster *fleet.Cluster, now time.Time) {
 	seen := cluster.Status.Agent.LastSeen.Time
-	switch {
-	case seen.After(now):
-		return seen
-	case seen.After(a.seen):
-		a.seen = seen
+	if a.reporting == cluster.UID {
+		a.heartbeat = a.heartbeat.Next(seen, now)
+		return
 	}
-	return a.seen
+	a.reporting = cluster.UID
+	a.heartbeat = decide.FirstHeartbeat(seen, now, reg.Spec.Agent.CheckinInterval.Duration,
+		hasReason(reg, fleetv1.AgentConnectedCondition, fleetv1.AgentSilentReason))
 }
 
 // revisionOf returns agent.Revision of the input.
@@ -189,7 +184,7 @@ func (a *attempt) failed(now time.Time, took, limit time.Duration) time.Duration
 // checkAfter notes a change of the agent, or a look at its health, and when the next look
 // is due.
 func (a *attempt) checkAfter(pause time.Duration, now time.Time) {
-	a.nextCheck, a.seenAtCheck = now.Add(pause), a.seen
+	a.nextCheck, a.heardAtCheck = now.Add(pause), a.heartbeat.Heard
 }
 
 // checkPause returns how long the next look at an agent's health has to wait: as long as it
@@ -208,7 +203,7 @@ func checkPause(update fleetv1.AgentStatus, now time.Time) time.Duration {
 // checkHint notes that a heartbeat has arrived, which can be that of an agent that was
 // changed: it is worth a look at once.
 func (a *attempt) checkHint() {
-	if a.seen.After(a.seenAtCheck) {
+	if a.heartbeat.Heard.After(a.heardAtCheck) {
 		a.nextCheck = time.Time{}
 	}
 }

@@ -87,7 +87,7 @@ func (r *Reconciler) judgeHealth(ctx context.Context, s *scope, workload *remote
 // awaitsNodes tells whether the nodes of a workload cluster may still come, or become ready:
 // the agent is put there as soon as the API server answers.
 func awaitsNodes(s *scope) bool {
-	return !s.registration.Spec.Agent.Hosted() && s.lastSeen.IsZero() && s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge
+	return !s.registration.Spec.Agent.Hosted() && s.heartbeat.Seen.IsZero() && s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge
 }
 
 // diagnose returns what is wrong with the agent's pod, or nil. It reads pods only where
@@ -113,14 +113,14 @@ func updating(s *scope) bool {
 // last looked at.
 func reportsAgain(s *scope) bool {
 	checkin := s.registration.Spec.Agent.CheckinInterval.Duration
-	return decide.Unwell(s.registration.Status.Conditions) && !decide.Reported(s.attempt.seenAtCheck, checkin, s.now)
+	return decide.Unwell(s.registration.Status.Conditions) && !decide.Reported(s.attempt.heardAtCheck, checkin, s.now)
 }
 
 // confirmUpdate notes that an agent which was changed has checked in since it became
 // available. Both times are those of the workload cluster.
 func confirmUpdate(s *scope) {
 	update := &s.registration.Status.Agent
-	if !update.AvailableTime.IsZero() && s.lastSeen.After(update.AvailableTime.Time) {
+	if !update.AvailableTime.IsZero() && s.heartbeat.Seen.After(update.AvailableTime.Time) {
 		update.UpdatedTime, update.AvailableTime = metav1.Time{}, metav1.Time{}
 	}
 }

@@ -33,6 +33,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/agent"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 )
 
@@ -230,7 +231,7 @@ func TestAnAdoptedClusterWhoseNewAgentNeverChecksInSaysSo(t *testing.T) {
 	s := newScope()
 	s.registration.Status.Agent.PushedTime = metav1.NewTime(epoch)
 	s.registration.Status.Agent.UpdatedTime = metav1.NewTime(epoch)
-	s.lastSeen = epoch
+	s.heartbeat = decide.Heartbeat{Seen: epoch, Heard: epoch}
 	for _, tt := range []struct {
 		after  time.Duration
 		reason string

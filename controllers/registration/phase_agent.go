@@ -167,7 +167,7 @@ func (r *Reconciler) pushInput(s *scope, revision string) decide.PushInput {
 		Revision:        revision,
 		Rotation:        rotation(s.registration),
 		Status:          &s.registration.Status,
-		LastSeen:        s.lastSeen,
+		Heard:           s.heartbeat.Heard,
 		CheckinInterval: s.registration.Spec.Agent.CheckinInterval.Duration,
 		AccountUID:      s.accountUID,
 		PullSecrets:     r.pulls.of(s.registration.Spec.Agent.ImagePullSecrets),

@@ -200,7 +200,7 @@ func (r *Reconciler) stopAgent(ctx context.Context, s *scope, what fleetv1.Agent
 // none was pushed, none has reported, and there is nothing that it could uninstall.
 func (r *Reconciler) neverHadAgent(ctx context.Context, s *scope) (bool, error) {
 	status := s.registration.Status
-	if status.Agent.Revision != "" || !s.lastSeen.IsZero() {
+	if status.Agent.Revision != "" || !s.heartbeat.Seen.IsZero() {
 		return false, nil
 	}
 	if status.Namespace == "" {

@@ -252,14 +252,64 @@ func TestAHeartbeatThatStepsBackIsNoOutage(t *testing.T) {
 		"silence is still noticed, 45 minutes after the newest heartbeat")
 }
 
-func TestAHeartbeatFromTheFutureHidesNoLaterSilence(t *testing.T) {
+// heartbeatOf writes a heartbeat by the clock of an agent that is wrong by so much.
+func (l *life) heartbeatOf(t *testing.T, wrong time.Duration) {
+	t.Helper()
+	l.pass(wrong)
+	l.heartbeat(t)
+	l.pass(-wrong)
+}
+
+func TestAnAgentWhoseClockIsWrongIsJudgedByWhenItIsHeard(t *testing.T) {
+	for name, wrong := range map[string]time.Duration{"behind": -10 * time.Hour, "ahead": 10 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLife(t)
+			l.reconcile(t)
+			l.heartbeatOf(t, wrong)
+			l.reconcile(t)
+			visits := connections(l)
+			connected := func() []string { return says(l.registration(t), fleetv1.AgentConnectedCondition) }
+
+			l.eventsSoFar()
+			for range 8 {
+				l.runFor(t, 15*time.Minute)
+				l.heartbeatOf(t, wrong)
+				l.runFor(t, time.Second)
+				g.Expect(connected()).To(Equal([]string{"True", fleetv1.AgentConnectedReason}))
+			}
+			// A manager that starts anew knows nothing of when it was heard.
+			l.runFor(t, 14*time.Minute)
+			before := l.registration(t).ResourceVersion
+			l.reconciler.attempts = attempts{}
+			l.runFor(t, time.Minute)
+			l.heartbeatOf(t, wrong)
+			l.runFor(t, time.Second)
+			g.Expect(l.registration(t).ResourceVersion).To(Equal(before))
+			g.Expect(connections(l)).To(Equal(visits), "nothing was wrong all the time")
+			g.Expect(l.eventsSoFar()).To(BeEmpty())
+
+			l.runFor(t, 46*time.Minute)
+			g.Expect(connected()).To(Equal([]string{"False", fleetv1.AgentSilentReason}))
+			g.Expect(connections(l)).To(BeNumerically(">", visits))
+		})
+	}
+}
+
+func TestAnAgentThatWasSilentBeforeTheManagerStartedIsSilentStill(t *testing.T) {
 	g := NewWithT(t)
-	var a attempt
-	cluster := &fleet.Cluster{}
-	cluster.Status.Agent.LastSeen = metav1.NewTime(epoch.Add(24 * time.Hour))
-	g.Expect(a.heartbeat(cluster, epoch)).To(Equal(epoch.Add(24 * time.Hour)))
-	cluster.Status.Agent.LastSeen = metav1.NewTime(epoch)
-	g.Expect(a.heartbeat(cluster, epoch)).To(Equal(epoch))
+	l := newLife(t)
+	l.joined(t)
+	l.runFor(t, time.Hour)
+	before := l.registration(t)
+	g.Expect(says(before, fleetv1.AgentConnectedCondition)).To(Equal([]string{"False", fleetv1.AgentSilentReason}))
+
+	l.reconciler.attempts = attempts{}
+	l.runFor(t, 10*time.Second)
+	g.Expect(l.registration(t).ResourceVersion).To(Equal(before.ResourceVersion))
+	l.heartbeat(t)
+	l.runFor(t, time.Second)
+	g.Expect(says(l.registration(t), fleetv1.AgentConnectedCondition)).To(Equal([]string{"True", fleetv1.AgentConnectedReason}))
 }
 
 // lives are many registrations under one controller, each with a workload API.
@@ -392,7 +442,7 @@ func TestClustersThatRegisteredTogetherDoNotRenewTogether(t *testing.T) {
 	const life = 72 * time.Hour
 	renewals := map[time.Duration]int{}
 	for i := range 100 {
-		in := decide.PushInput{Now: epoch, RegistrationID: fmt.Sprintf("id-%d", i), LastSeen: epoch.Add(life), Status: &fleetv1.FleetRegistrationStatus{}}
+		in := decide.PushInput{Now: epoch, RegistrationID: fmt.Sprintf("id-%d", i), Heard: epoch.Add(life), Status: &fleetv1.FleetRegistrationStatus{}}
 		in.Status.Credential = fleetv1.CredentialStatus{IssuedTime: metav1.NewTime(epoch), ExpirationTime: metav1.NewTime(epoch.Add(life))}
 		renewals[decide.NextPush(in).Sub(epoch).Truncate(time.Hour)]++
 	}
@@ -408,7 +458,7 @@ func TestAManagerThatIsAwayForThirtyHoursLeavesNobodyWithoutAToken(t *testing.T)
 	for range 1000 {
 		id := fmt.Sprint(random.Uint64())
 		leaves := epoch.Add(time.Duration(random.Float64() * float64(10*24*time.Hour)))
-		in := decide.PushInput{Now: epoch, RegistrationID: id, LastSeen: epoch.Add(10000 * time.Hour), Status: &fleetv1.FleetRegistrationStatus{}}
+		in := decide.PushInput{Now: epoch, RegistrationID: id, Heard: epoch.Add(10000 * time.Hour), Status: &fleetv1.FleetRegistrationStatus{}}
 		in.Status.Agent.Revision, in.Revision = "r", "r"
 		for !in.Now.After(leaves) {
 			in.Status.Credential = fleetv1.CredentialStatus{IssuedTime: metav1.NewTime(in.Now), ExpirationTime: metav1.NewTime(in.Now.Add(life))}

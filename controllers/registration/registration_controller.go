@@ -224,8 +224,8 @@ type scope struct {
 	unmet  []targeting.Problem
 	// targetErr is what kept the Fleet Cluster from getting it.
 	targetErr error
-	// lastSeen is the newest heartbeat of the agent; zero means none yet.
-	lastSeen time.Time
+	// heartbeat is what is known of the agent's heartbeats.
+	heartbeat decide.Heartbeat
 	// now is the time at which the reconcile began.
 	now time.Time
 	// attempt is what is remembered of earlier tries to reach the workload cluster.
@@ -362,7 +362,8 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*sco
 	switch err := r.Client.Get(ctx, fleetKey, fleetCluster); {
 	case err == nil:
 		s.fleetCluster = fleetCluster
-		s.lastSeen = s.attempt.heartbeat(fleetCluster, s.now)
+		s.attempt.listen(s.registration, fleetCluster, s.now)
+		s.heartbeat = s.attempt.heartbeat
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Fleet Cluster %s: %w", fleetKey, err)
 	}

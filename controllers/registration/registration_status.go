@@ -187,20 +187,20 @@ func agentConnected(s *scope) (*finding, time.Time) {
 		return &finding{reason: fleetv1.WaitingForAgentReason}, time.Time{}
 	}
 	limit := decide.SilenceLimit(s.registration.Spec.Agent.CheckinInterval.Duration)
-	seen := s.lastSeen
+	heard := s.heartbeat.Heard
 	if replaced(s.registration) {
 		// Until the new one has checked in, that was the agent before it.
-		seen = time.Time{}
+		heard = time.Time{}
 	}
-	if s.now.Before(seen.Add(limit)) {
-		return &finding{ok: true, reason: fleetv1.AgentConnectedReason}, seen.Add(limit)
+	if s.now.Before(heard.Add(limit)) {
+		return &finding{ok: true, reason: fleetv1.AgentConnectedReason}, heard.Add(limit)
 	}
 	// Later pushes are repairs of an agent that should have reported before.
 	deployed := pushed
 	if was := meta.FindStatusCondition(s.registration.Status.Conditions, fleetv1.AgentDeployedCondition); was != nil && was.Status == metav1.ConditionTrue {
 		deployed = was.LastTransitionTime.Time
 	}
-	if seen.IsZero() && s.now.Before(deployed.Add(limit)) {
+	if heard.IsZero() && s.now.Before(deployed.Add(limit)) {
 		return &finding{reason: fleetv1.WaitingForHeartbeatReason,
 			message: "The agent was deployed and has not reported yet"}, deployed.Add(limit)
 	}
@@ -242,7 +242,7 @@ func agentUpToDate(s *scope) (*finding, time.Time) {
 	case changing:
 		return &finding{reason: fleetv1.AgentUpdateFailedReason,
 			message: fmt.Sprintf("The agent has not checked in for %s since it was changed; look at its pod in the workload cluster", updateDeadline)}, time.Time{}
-	case s.lastSeen.IsZero() && !isTrue(reg, fleetv1.AgentUpToDateCondition):
+	case s.heartbeat.Seen.IsZero() && !isTrue(reg, fleetv1.AgentUpToDateCondition):
 		return &finding{reason: fleetv1.WaitingForHeartbeatReason}, time.Time{}
 	}
 	return &finding{ok: true, reason: fleetv1.AgentUpToDateReason}, time.Time{}

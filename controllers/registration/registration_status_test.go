@@ -95,7 +95,7 @@ func pushed(d time.Duration) func(*scope) {
 }
 
 func seen(d time.Duration) func(*scope) {
-	return func(s *scope) { s.lastSeen = ago(d).Time }
+	return func(s *scope) { s.heartbeat = decide.Heartbeat{Seen: ago(d).Time, Heard: ago(d).Time} }
 }
 
 // expired leaves a token that has ended a second ago.

@@ -71,6 +71,9 @@ func (h *handback) run(ctx context.Context) error {
 	if err := h.gather(ctx); err != nil {
 		return err
 	}
+	if h.untouched() {
+		return h.letGo(ctx)
+	}
 	switch done, err := h.judge(); {
 	case err != nil:
 		return err
@@ -92,6 +95,58 @@ func (h *handback) run(ctx context.Context) error {
 		return nil
 	}
 	return h.act(ctx, workload, secret)
+}
+
+// untouched tells whether the registration has not put an agent in place, so that there is
+// nothing to hand back.
+func (h *handback) untouched() bool {
+	status := h.registration.Status
+	return h.registration.DeletionTimestamp.IsZero() && status.NamespaceUID == "" && status.Agent.Revision == ""
+}
+
+// letGo releases a registration that is untouched. One that was moved and has not taken its
+// agent over is so too: where that agent can be seen, it is left for capi-fleet to do so.
+func (h *handback) letGo(ctx context.Context) error {
+	found, err := h.hasAgent(ctx)
+	note := ""
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case found:
+		return errors.New("it has not taken its agent over yet, as after a move: let capi-fleet finish that first")
+	case err != nil:
+		note = fmt.Sprintf("; whether an agent is left of a move is not known: %s", err)
+	}
+	if h.dryRun {
+		fmt.Fprintf(h.Out, "%s: was never registered, and would be released%s\n", h.key(), note)
+		return nil
+	}
+	if err := h.release(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(h.Out, "%s: was never registered, and is released%s\n", h.key(), note)
+	if h.fleetCluster != nil && h.fleetCluster.Annotations[fleetv1.RegistrationIDAnnotation] == h.registration.Spec.RegistrationID {
+		h.stays(h.fleetCluster, "without an agent")
+	}
+	h.stays(h.registration, "until its CRD goes")
+	return nil
+}
+
+// hasAgent tells whether the workload cluster has the registration's agent.
+func (h *handback) hasAgent(ctx context.Context) (bool, error) {
+	workload, err := connect(ctx, h.client, h.key(), h.denied)
+	if err != nil {
+		return false, err
+	}
+	defer workload.Close()
+	ctx, cancel := context.WithTimeout(ctx, visitTimeout)
+	defer cancel()
+	secret := &corev1.Secret{}
+	found, err := get(ctx, workload, client.ObjectKey{Namespace: agent.Namespace, Name: agent.Name}, secret)
+	if err != nil {
+		return false, remote.Classify(err)
+	}
+	return found && agent.Ours(secret, h.registration.Spec.RegistrationID), nil
 }
 
 // act hands the cluster back, for which nothing is in the way.
@@ -151,8 +206,6 @@ func (h *handback) judge() (done bool, _ error) {
 		return false, errors.New("its agent runs on the management cluster, and ends with capi-fleet: let capi-fleet put it into the workload cluster first (spec.agent.placement of the policy), or keep capi-fleet where that has no way out")
 	case !reg.DeletionTimestamp.IsZero():
 		return false, errors.New("the FleetRegistration is being deleted: let capi-fleet finish that first")
-	case reg.Status.Namespace == "" || reg.Status.NamespaceUID == "":
-		return false, errors.New("it was never registered")
 	case cluster == nil || cluster.Annotations[fleetv1.RegistrationIDAnnotation] != reg.Spec.RegistrationID:
 		return false, fmt.Errorf("Fleet Cluster %s is not this registration's", types.NamespacedName(reg.Spec.FleetCluster))
 	case !cluster.DeletionTimestamp.IsZero():

@@ -42,6 +42,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/agent"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
+	"github.com/capi-fleet/capi-fleet/test/lightapi"
 )
 
 const lastingToken = "header.lasting.signature"
@@ -82,7 +83,6 @@ func TestAClusterThatCannotBeHandedBackSaysWhy(t *testing.T) {
 			h.registration.Status.Agent.Placement = fleetv1.PlacementManagement
 		},
 		"is being deleted":           func(h *handback) { h.registration.DeletionTimestamp = ptr.To(metav1.NewTime(orphanNow)) },
-		"never registered":           func(h *handback) { h.registration.Status.NamespaceUID = "" },
 		"is not this registration's": func(h *handback) { h.fleetCluster = nil },
 		"fleet-default/edge is not this registration's": func(h *handback) {
 			h.fleetCluster.Annotations[fleetv1.RegistrationIDAnnotation] = "other"
@@ -110,6 +110,69 @@ func TestAClusterThatCannotBeHandedBackSaysWhy(t *testing.T) {
 	h.kubeConfigSecret = "edge-kubeconfig"
 	delete(h.fleetCluster.Labels, fleet.ClusterManagementLabel)
 	g.Expect(h.judge()).To(BeTrue(), "an earlier run gave it to Fleet already")
+}
+
+// A cluster that never came up, or that was moved here, has no status yet.
+func TestARegistrationThatNeverGotToItsClusterIsReleased(t *testing.T) {
+	server, err := lightapi.New(lightapi.Options{})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(server.Close)
+	workload, err := client.New(server.Config(), client.Options{Scheme: scheme})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	kubeconfig := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "edge-kubeconfig"}, Data: map[string][]byte{"value": server.Kubeconfig()}}
+	_, left := joined(modeToken)
+	foreign := left.DeepCopy()
+	foreign.Annotations[fleetv1.RegistrationIDAnnotation] = "other"
+
+	for name, tt := range map[string]struct {
+		kubeconfig bool
+		agent      *corev1.Secret
+		dryRun     bool
+		says       string
+		wants      string // an error
+	}{
+		"never came up":         {says: "was never registered, and is released; whether an agent is left of a move is not known"},
+		"came up":               {kubeconfig: true, says: "was never registered, and is released\n"},
+		"dry run":               {kubeconfig: true, dryRun: true, says: "was never registered, and would be released\n"},
+		"has an agent already":  {kubeconfig: true, agent: foreign, says: "is released\n"},
+		"was moved, with agent": {kubeconfig: true, agent: left, wants: "has not taken its agent over"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h, _ := joined(modeToken)
+			var out strings.Builder
+			h.Out, h.dryRun = &out, tt.dryRun
+			h.registration.Status = fleetv1.FleetRegistrationStatus{}
+			objects := []client.Object{h.registration, h.fleetCluster}
+			if tt.kubeconfig {
+				objects = append(objects, kubeconfig.DeepCopy())
+			}
+			h.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+			if tt.agent != nil {
+				tt.agent.ResourceVersion = ""
+				g.Expect(workload.Create(t.Context(), tt.agent)).To(Succeed())
+				t.Cleanup(func() { g.Expect(workload.Delete(context.Background(), tt.agent)).To(Succeed()) })
+			}
+
+			err := h.run(t.Context())
+
+			live := &fleetv1.FleetRegistration{}
+			g.Expect(h.client.Get(t.Context(), h.key(), live)).To(Succeed())
+			if tt.wants != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(tt.wants)))
+				g.Expect(live.Finalizers).To(ContainElement(fleetv1.FleetRegistrationFinalizer))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(out.String()).To(ContainSubstring(tt.says))
+			if tt.dryRun {
+				g.Expect(live.Finalizers).To(ContainElement(fleetv1.FleetRegistrationFinalizer))
+				return
+			}
+			g.Expect(live.Finalizers).To(ConsistOf("example.com/other"))
+			g.Expect(out.String()).To(ContainSubstring("Fleet Cluster"), "it stays")
+		})
+	}
 }
 
 func TestAnAgentThatIsNotTheRegistrationsIsLeftAlone(t *testing.T) {

@@ -78,8 +78,8 @@ type PushInput struct {
 	Rotation string
 	// Status of the registration.
 	Status *fleetv1.FleetRegistrationStatus
-	// LastSeen is the newest heartbeat; zero means none yet.
-	LastSeen time.Time
+	// Heard is when the newest heartbeat was heard; zero means none yet.
+	Heard time.Time
 	// CheckinInterval between two heartbeats; zero means the agent's default.
 	CheckinInterval time.Duration
 	// AccountUID is the UID of the agent's service account; empty means that it is not
@@ -172,7 +172,7 @@ const StartTime = 30 * time.Second
 // watchesHealth tells whether the agent's pod is looked at from time to time: where it is
 // known that not all is well, and where nothing is heard.
 func (in PushInput) watchesHealth() bool {
-	return in.isWatched() || !Reported(in.LastSeen, in.CheckinInterval, in.Now)
+	return in.isWatched() || !Reported(in.Heard, in.CheckinInterval, in.Now)
 }
 
 func (in PushInput) isWatched() bool {
@@ -187,9 +187,9 @@ func (in PushInput) healthTime() time.Time {
 	return in.NextCheck
 }
 
-// Reported tells whether an agent that was last seen at a time counts as connected.
-func Reported(lastSeen time.Time, checkin time.Duration, now time.Time) bool {
-	return now.Before(lastSeen.Add(SilenceLimit(checkin)))
+// Reported tells whether an agent that was last heard at a time counts as connected.
+func Reported(heard time.Time, checkin time.Duration, now time.Time) bool {
+	return now.Before(heard.Add(SilenceLimit(checkin)))
 }
 
 // unwell are the reasons of AgentDeployed for objects that are in place and a pod that is
@@ -251,7 +251,7 @@ func (in PushInput) renewTime() time.Time {
 // silentTime is when the silence since the last sign of life, or since the agent
 // was last put right, becomes too long.
 func (in PushInput) silentTime() time.Time {
-	since := in.LastSeen
+	since := in.Heard
 	if pushed := in.Status.Agent.PushedTime.Time; pushed.After(since) {
 		since = pushed
 	}
@@ -269,5 +269,13 @@ func SilenceLimit(checkin time.Duration) time.Duration {
 	if checkin <= 0 {
 		checkin = defaultCheckinInterval
 	}
-	return max(3*checkin, checkin+2*time.Minute)
+	return max(3*checkin, nextHeartbeat(checkin))
+}
+
+// nextHeartbeat returns how long the next heartbeat may take that does not get lost.
+func nextHeartbeat(checkin time.Duration) time.Duration {
+	if checkin <= 0 {
+		checkin = defaultCheckinInterval
+	}
+	return checkin + 2*time.Minute
 }

@@ -34,7 +34,7 @@ func registered() PushInput {
 		Now:            epoch.Add(2 * time.Minute),
 		RegistrationID: "one",
 		Revision:       "r1",
-		LastSeen:       epoch.Add(time.Minute),
+		Heard:          epoch.Add(time.Minute),
 		AccountUID:     "account",
 		Status: &fleetv1.FleetRegistrationStatus{
 			NamespaceUID: "uid",
@@ -55,7 +55,7 @@ func TestPushFindsTheReason(t *testing.T) {
 	revised := func(in *PushInput) { in.Revision = "r2" }
 	due := func(in *PushInput) { in.Status.Credential.IssuedTime.Time = in.Now.Add(-70 * time.Hour) }
 	silent := func(in *PushInput) {
-		in.LastSeen = in.Now.Add(-time.Hour)
+		in.Heard = in.Now.Add(-time.Hour)
 		in.Status.Agent.PushedTime.Time = in.Now.Add(-time.Hour)
 	}
 	deployed := func(reason string) func(*PushInput) {
@@ -66,7 +66,7 @@ func TestPushFindsTheReason(t *testing.T) {
 	unwell := deployed(fleetv1.AgentCrashLoopingReason)
 	updated := func(in *PushInput) { in.Status.Agent.UpdatedTime = metav1.NewTime(in.Now) }
 	unheard := func(in *PushInput) {
-		in.LastSeen = time.Time{}
+		in.Heard = time.Time{}
 		in.Status.Agent.PushedTime.Time = in.Now.Add(-StartTime + time.Nanosecond)
 	}
 	started := func(in *PushInput) { in.Status.Agent.PushedTime.Time = in.Now.Add(-StartTime) }
@@ -152,7 +152,7 @@ func TestAnAgentIsVisitedWhenItWasSilentForTooLong(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			g := NewWithT(t)
 			in := registered()
-			in.LastSeen, in.Status.Agent.PushedTime.Time, in.CheckinInterval = tt.seen, tt.pushed, tt.checkin
+			in.Heard, in.Status.Agent.PushedTime.Time, in.CheckinInterval = tt.seen, tt.pushed, tt.checkin
 			in.NextCheck = epoch.Add(24 * time.Hour) // Looks at its pod are no matter here.
 			g.Expect(NextPush(in)).To(Equal(tt.silentFrom))
 			in.Now = tt.silentFrom.Add(-time.Nanosecond)
@@ -168,11 +168,11 @@ func TestAnAgentIsVisitedWhenItWasSilentForTooLong(t *testing.T) {
 func TestAnAgentThatNeverReportedIsLookedAtAsSoonAsItHadItsTime(t *testing.T) {
 	g := NewWithT(t)
 	in := registered()
-	in.LastSeen = time.Time{}
+	in.Heard = time.Time{}
 	g.Expect(NextPush(in)).To(Equal(epoch.Add(StartTime)))
 	in.NextCheck = epoch.Add(StartTime + time.Minute)
 	g.Expect(NextPush(in)).To(Equal(in.NextCheck))
-	in.LastSeen = epoch.Add(time.Minute)
+	in.Heard = epoch.Add(time.Minute)
 	g.Expect(NextPush(in)).To(Equal(epoch.Add(time.Minute+SilenceLimit(0))), "one that reports is left alone")
 }
 
