@@ -43,7 +43,7 @@ func Reference() string {
 }
 
 func writeCommand(page *strings.Builder, command *cobra.Command) {
-	fmt.Fprintf(page, "## %s\n\n%s.\n\n```text\n%s %s\n```\n\n%s\n\n```sh\n%s\n```\n\n", command.Name(), command.Short,
+	fmt.Fprintf(page, "## %s\n\n%s.\n\n```text\n%s %s\n```\n\n%s\n\n<!-- not run: the how-tos and the tests of the commands type them -->\n\n```sh\n%s\n```\n\n", command.Name(), command.Short,
 		programName, command.Use, command.Long, strings.ReplaceAll(strings.TrimPrefix(command.Example, "  "), "\n  ", "\n"))
 	writeFlags(page, command.LocalNonPersistentFlags())
 }

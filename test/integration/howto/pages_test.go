@@ -23,7 +23,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +39,7 @@ import (
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 	"github.com/capi-fleet/capi-fleet/test/agentsim"
+	"github.com/capi-fleet/capi-fleet/test/docs"
 	"github.com/capi-fleet/capi-fleet/test/integration/suite"
 	"github.com/capi-fleet/capi-fleet/test/lab/env"
 	"github.com/capi-fleet/capi-fleet/test/lightapi"
@@ -50,6 +50,21 @@ var elsewhere = map[string]string{
 	"quick-start.md":          "test/integration/clusterctl",
 	"operations/move.md":      "test/integration/clusterctl",
 	"operations/uninstall.md": "test/integration/clusterctl",
+	"operations/namespace.md": "test/integration/clusterctl",
+	"development/lab.md":      "test/integration/clusterctl",
+	"../README.md":            "test/integration/clusterctl",
+}
+
+// aboutOne are the pages that say what to type for one registered Cluster, in an order in
+// which one after another can be typed. The last one ends the registration.
+var aboutOne = []string{
+	"reference/conditions.md",
+	"operations/monitoring.md",
+	"concepts/registration.md",
+	"concepts/credentials.md",
+	"concepts/safety.md",
+	"concepts/security.md",
+	"concepts/leaving.md",
 }
 
 // here are the tests of this package by their pages.
@@ -76,25 +91,74 @@ func TestHowTosWorkAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestEveryHowToIsTested(t *testing.T) {
+func TestWhatPagesSayOfARegistrationCanBeTyped(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
-	summary, err := os.ReadFile(filepath.Join(root, "docs", "SUMMARY.md"))
-	g.Expect(err).NotTo(HaveOccurred())
-	_, section, found := strings.Cut(string(summary), "# How-to\n")
-	g.Expect(found).To(BeTrue())
-	section, _, _ = strings.Cut(section, "\n# ")
-	tested := map[string]bool{"quick-start.md": true}
+	const namespace = "concepts"
+	w := add(t, namespace, "edge-1", map[string]string{fleetv1.RegisterLabel: "true"})
+	suite.EventuallyReady(t, lab, w)
+	registration := &fleetv1.FleetRegistration{}
+	g.Expect(lab.Client.Get(t.Context(), w.Key(), registration)).To(Succeed())
+	annotated := func(key, value string) step {
+		return func(t *testing.T) {
+			t.Helper()
+			g := NewWithT(t)
+			live := &fleetv1.FleetRegistration{}
+			g.Expect(lab.Client.Get(t.Context(), w.Key(), live)).To(Succeed())
+			g.Expect(live.Annotations).To(HaveKeyWithValue(key, value))
+		}
+	}
+	steps := map[string]map[string]step{
+		"concepts/safety.md": {
+			"uid=": func(t *testing.T) {
+				t.Helper()
+				annotated(fleetv1.StartWithoutBundlesAnnotation, string(registration.Status.NamespaceUID))(t)
+			},
+		},
+		"concepts/security.md": {
+			"account=": func(t *testing.T) {
+				t.Helper()
+				g := NewWithT(t)
+				account := &corev1.ServiceAccount{}
+				key := client.ObjectKey{Namespace: env.ManagerNamespace, Name: registration.Status.Namespace}
+				g.Expect(lab.Client.Get(t.Context(), key, account)).To(Satisfy(apierrors.IsNotFound), "paused, it is not made anew")
+				live := &fleetv1.FleetRegistration{}
+				g.Expect(lab.Client.Get(t.Context(), w.Key(), live)).To(Succeed())
+				resumed := client.MergeFrom(live.DeepCopy())
+				delete(live.Annotations, clusterv1.PausedAnnotation)
+				g.Expect(lab.Client.Patch(t.Context(), live, resumed)).To(Succeed())
+				g.Eventually(lab.Client.Get).WithContext(t.Context()).WithArguments(key, account).
+					WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed(), "when the pause ends")
+			},
+		},
+	}
+	for _, page := range aboutOne {
+		runPageIn(t, namespace, page, steps[page])
+	}
+	suite.EventuallyGone(t, lab, w)
+}
+
+func TestEveryBlockIsTypedOrSaysWhyNot(t *testing.T) {
+	g := NewWithT(t)
+	typed := map[string]bool{}
 	for page := range here {
-		tested[page] = true
+		typed[page] = true
+	}
+	for _, page := range aboutOne {
+		typed[page] = true
 	}
 	for page, pkg := range elsewhere {
-		tested[page] = true
+		typed[page] = true
 		g.Expect(sources(g, pkg)).To(MatchRegexp(`\b(commandBlocks|typePage)\([^)\n]*"`+regexp.QuoteMeta(page)+`"`), "%s does not type %s", pkg, page)
 	}
-	pages := regexp.MustCompile(`\(([^)]+\.md)\)`).FindAllStringSubmatch(section, -1)
-	g.Expect(pages).NotTo(BeEmpty())
-	for _, page := range pages {
-		g.Expect(tested).To(HaveKey(page[1]), "no test types what this page says")
+	pages, err := docs.Pages(root)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
+		for _, block := range commandBlocks(t, page) {
+			if block.NotRun == "" && !typed[page] {
+				t.Errorf("%s: no test types this page, and it does not say why: <!-- not run: why -->", block)
+			}
+		}
 	}
 }
 

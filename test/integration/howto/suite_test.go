@@ -85,8 +85,15 @@ type step func(t *testing.T)
 // what steps says, each by what a block begins with.
 func runPage(t *testing.T, page string, steps map[string]step) {
 	t.Helper()
+	runPageIn(t, "default", page, steps)
+}
+
+// runPageIn types a page that says namespace default as if it said another one.
+func runPageIn(t *testing.T, namespace, page string, steps map[string]step) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, block := range commandBlocks(t, page) {
+		block.Text = strings.ReplaceAll(block.Text, "--namespace default", "--namespace "+namespace)
 		if block.NotRun == "" {
 			runBlock(t, dir, block)
 		} else {
