@@ -90,14 +90,28 @@ func add(t *testing.T, plans ...planned) []*env.Workload {
 	return added
 }
 
-// create creates objects on the management cluster.
+// create creates objects on the management cluster. Policies are reported on when it
+// returns: a Cluster that comes after one counts as coming after it.
 func create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, obj := range objects {
 		if err := lab.Client.Create(t.Context(), obj); err != nil {
 			t.Fatalf("creating %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
 		}
+		if p, ok := obj.(*fleetv1.FleetRegistrationPolicy); ok {
+			eventuallyReported(t, p.Name)
+		}
 	}
+}
+
+// eventuallyReported waits until the manager has looked at a policy.
+func eventuallyReported(t *testing.T, name string) {
+	t.Helper()
+	NewWithT(t).Eventually(func(g Gomega) {
+		p := &fleetv1.FleetRegistrationPolicy{}
+		g.Expect(lab.Client.Get(t.Context(), client.ObjectKey{Name: name}, p)).To(Succeed())
+		g.Expect(p.Status.Conditions).NotTo(BeEmpty())
+	}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
 }
 
 func namespace(name string, labels map[string]string) *corev1.Namespace {
