@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -54,6 +55,8 @@ type disarmed struct {
 	orphan
 
 	since time.Time
+	// reported is the agent's last report before that, nil where there was none.
+	reported *metav1.Time
 }
 
 // errLeft says that an orphan was left, and why.
@@ -75,14 +78,14 @@ func (r *orphanRemoval) run(ctx context.Context, found []orphan) error {
 	}
 	var waiting []disarmed
 	for i := range found {
-		since, err := r.begin(ctx, &found[i])
+		begun, err := r.begin(ctx, &found[i])
 		switch {
 		case err != nil:
 			if err := leave(&found[i], err); err != nil {
 				return err
 			}
-		case !since.IsZero():
-			waiting = append(waiting, disarmed{orphan: found[i], since: since})
+		case begun != nil && !begun.since.IsZero():
+			waiting = append(waiting, *begun)
 		}
 	}
 	for i := range waiting {
@@ -101,40 +104,40 @@ func (r *orphanRemoval) run(ctx context.Context, found []orphan) error {
 	return nil
 }
 
-// begin takes the credential of an orphan's agent away, and returns since when it has none.
-// That is zero where nothing is left to be done.
-func (r *orphanRemoval) begin(ctx context.Context, o *orphan) (time.Time, error) {
+// begin takes the credential of an orphan's agent away. It returns nil where nothing is left
+// to be done.
+func (r *orphanRemoval) begin(ctx context.Context, o *orphan) (*disarmed, error) {
 	if o.Obstacle != "" {
-		return time.Time{}, &errLeft{o.Obstacle}
+		return nil, &errLeft{o.Obstacle}
 	}
 	if r.dryRun {
 		fmt.Fprintf(r.Out, "%s: would be removed: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
-		return time.Time{}, nil
+		return nil, nil
 	}
 	fmt.Fprintf(r.Out, "%s: %s.\n", o.key(), o.plan(r.writer.ManagerNamespace, r.wait))
 	if o.Kind == orphanedAccount {
 		reg := upstream.Registration{ID: o.RegistrationID, Namespace: o.Name}
 		if err := r.writer.DeleteAccount(ctx, reg); err != nil {
-			return time.Time{}, err
+			return nil, err
 		}
-		return time.Time{}, r.removeHosted(ctx, reg)
+		return nil, r.removeHosted(ctx, reg)
 	}
 	cluster, err := r.read(ctx, o)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
 	reg, err := r.writer.OrphanRegistration(ctx, cluster)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
 	since, err := r.writer.EndAccess(ctx, reg)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
 	if err := r.removeHosted(ctx, reg); err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	return since, r.writer.Orphan(ctx, reg)
+	return &disarmed{orphan: *o, since: since, reported: orphanOf(cluster).LastSeen}, r.writer.Orphan(ctx, reg)
 }
 
 // read reads an orphan's Fleet Cluster again, and judges it anew.
@@ -189,6 +192,13 @@ func (r *orphanRemoval) await(ctx context.Context, d *disarmed) error {
 	return r.sleep(ctx, left)
 }
 
+// heardSince tells whether the agent has reported again by the time when its Fleet
+// Cluster was read. Its reports are compared with one another: its clock may be wrong.
+func (d *disarmed) heardSince(read *fleet.Cluster) bool {
+	now := orphanOf(read).LastSeen
+	return now != nil && (d.reported == nil || now.After(d.reported.Time))
+}
+
 // finish removes the Fleet Cluster, unless something has happened while it was waited for.
 func (r *orphanRemoval) finish(ctx context.Context, d *disarmed) error {
 	cluster, err := r.read(ctx, &d.orphan)
@@ -201,6 +211,12 @@ func (r *orphanRemoval) finish(ctx context.Context, d *disarmed) error {
 	reg, err := r.writer.OrphanRegistration(ctx, cluster)
 	if err != nil {
 		return err
+	}
+	if r.silentFor > 0 && d.heardSince(cluster) {
+		if err := r.writer.ForgetAccessEnded(ctx, reg); err != nil {
+			return err
+		}
+		return &errLeft{"its agent reported while this waited, so it has another credential; stop it first, or it uninstalls everything"}
 	}
 	if _, err := r.writer.Delete(ctx, reg, upstream.DeleteOptions{Abandon: true}); err != nil {
 		return err

@@ -252,6 +252,30 @@ func TestWhatHappensWhileARemovalWaitsKeepsTheFleetCluster(t *testing.T) {
 	}
 }
 
+func TestAnAgentWhoseClockIsBehindIsHeardWhileARemovalWaits(t *testing.T) {
+	g := NewWithT(t)
+	o := newOrphanage(t)
+	edge := orphanedFleetCluster("edge", "edge-id")
+	report := func(ago time.Duration) {
+		t.Helper()
+		g.Expect(o.has(t, edge)).To(BeTrue())
+		edge.Status.Agent.LastSeen = metav1.NewTime(orphanNow.Add(-ago))
+		g.Expect(o.Status().Update(t.Context(), edge)).To(Succeed())
+	}
+	report(20 * time.Hour)
+	ended := o.removeMeanwhile(t, t.Context())
+	report(20*time.Hour - 15*time.Minute)
+	o.clock.Step(watchTime)
+	g.Eventually(ended).WithTimeout(10 * time.Second).Should(Receive(MatchError(errFinding)))
+	g.Expect(o.has(t, edge)).To(BeTrue())
+
+	// Another run waits and looks again.
+	ended = o.removeMeanwhile(t, t.Context())
+	o.clock.Step(watchTime)
+	g.Eventually(ended).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
+	g.Expect(o.has(t, edge)).To(BeFalse())
+}
+
 func TestWhatIsNotToBeRemovedIsLeftAlone(t *testing.T) {
 	g := NewWithT(t)
 	reports, registered := orphanedFleetCluster("reports", "reports-id"), orphanedFleetCluster("registered", "registered-id")

@@ -75,7 +75,7 @@ func (w *Writer) EndAccess(ctx context.Context, r Registration) (since time.Time
 	if len(accounts) > 0 && !since.IsZero() {
 		// That was an earlier account. It is forgotten before this one goes, so that a
 		// call which breaks off lets nobody believe it.
-		if err := w.patchMeta(ctx, cluster, object{"annotations": object{fleetv1.AccessEndedAnnotation: nil}}); err != nil {
+		if err := w.forgetAccessEnded(ctx, cluster); err != nil {
 			return time.Time{}, err
 		}
 		since = time.Time{}
@@ -91,6 +91,20 @@ func (w *Writer) EndAccess(ctx context.Context, r Registration) (since time.Time
 		return since, nil
 	}
 	return now, w.patchMeta(ctx, cluster, object{"annotations": object{fleetv1.AccessEndedAnnotation: now.UTC().Format(time.RFC3339)}})
+}
+
+// ForgetAccessEnded takes away what EndAccess kept on the Fleet Cluster, so that its time
+// begins anew.
+func (w *Writer) ForgetAccessEnded(ctx context.Context, r Registration) error {
+	cluster, err := w.ourFleetCluster(ctx, r)
+	if err != nil || cluster == nil {
+		return err
+	}
+	return w.forgetAccessEnded(ctx, cluster)
+}
+
+func (w *Writer) forgetAccessEnded(ctx context.Context, cluster *fleet.Cluster) error {
+	return w.patchMeta(ctx, cluster, object{"annotations": object{fleetv1.AccessEndedAnnotation: nil}})
 }
 
 // AccessEnded returns what EndAccess kept on a Fleet Cluster, zero where it did not.

@@ -40,36 +40,51 @@ import (
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
-// gate is something in a workload cluster whose admission refuses the agent's Deployment.
+// gate is something in a workload cluster whose admission refuses one of the agent's objects.
 type gate struct {
 	name string
+	// refuses is what it refuses.
+	refuses kind
 	// objects are what refuses it.
 	objects func(t *testing.T) []client.Object
 	// status is the HTTP status of the refusal.
 	status int
 }
 
+// kind is one of the kinds of the agent's objects.
+type kind struct{ name, group, resource string }
+
+var (
+	secrets     = kind{"Secret", "", "secrets"}
+	deployments = kind{"Deployment", "apps", "deployments"}
+)
+
 var gates = []gate{
-	{"a policy", policyGate, 422},
-	{"a webhook that is dead", webhookGate, 500},
-	{"a quota", quotaGate, 403},
+	{"a policy about Secrets", secrets, policyGate(secrets), 422},
+	{"a policy", deployments, policyGate(deployments), 422},
+	{"a webhook that is dead", deployments, webhookGate, 500},
+	{"a quota", deployments, quotaGate, 403},
 }
 
-var agentDeployments = admissionregistrationv1.RuleWithOperations{
-	Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-	Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+func (k kind) written() admissionregistrationv1.RuleWithOperations {
+	return admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{k.group}, APIVersions: []string{"v1"}, Resources: []string{k.resource}},
+	}
 }
 
-func policyGate(*testing.T) []client.Object {
-	named := metav1.ObjectMeta{Name: "gate"}
-	return []client.Object{
-		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: agentDeployments}}},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: canary}},
-		}},
-		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: named.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		}},
+func policyGate(k kind) func(*testing.T) []client.Object {
+	return func(*testing.T) []client.Object {
+		named := metav1.ObjectMeta{Name: "gate-" + k.resource}
+		return []client.Object{
+			&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: k.written()}}},
+				Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: canary}},
+			}},
+			&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: named.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			}},
+		}
 	}
 }
 
@@ -80,7 +95,7 @@ func webhookGate(t *testing.T) []client.Object {
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:                    canary + ".example.com",
 			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://" + deadAddress(t))},
-			Rules:                   []admissionregistrationv1.RuleWithOperations{agentDeployments},
+			Rules:                   []admissionregistrationv1.RuleWithOperations{deployments.written()},
 			FailurePolicy:           new(admissionregistrationv1.Fail),
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 			AdmissionReviewVersions: []string{"v1"},
@@ -97,12 +112,16 @@ func quotaGate(*testing.T) []client.Object {
 	}}
 }
 
-// refused tells whether the workload cluster's admission refuses a Deployment.
-func refused(t *testing.T, w *env.Workload) bool {
+// refused tells whether the workload cluster's admission refuses an object of a kind.
+func refused(t *testing.T, w *env.Workload, k kind) bool {
 	t.Helper()
+	named := metav1.ObjectMeta{Namespace: agent.Namespace, Name: "try"}
+	if k == secrets {
+		return w.Client.Create(t.Context(), &corev1.Secret{ObjectMeta: named}, client.DryRunAll) != nil
+	}
 	labels := map[string]string{"a": "b"}
 	return w.Client.Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "try"},
+		ObjectMeta: named,
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
@@ -126,26 +145,41 @@ func (gate gate) shut(t *testing.T, w *env.Workload) []client.Object {
 			g.Expect(w.Client.Status().Update(t.Context(), quota)).To(Succeed())
 		}
 	}
-	g.Eventually(func() bool { return refused(t, w) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeTrue())
+	g.Eventually(func() bool { return refused(t, w, gate.refuses) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeTrue())
 	return objects
 }
 
-// tries counts how often the manager tried to write the agent's Deployment, by the
+// tries counts how often the manager tried to write the agent's object of a kind, by the
 // workload cluster's own log.
-func tries(t *testing.T, w *env.Workload, since kube.Mark) int {
+func tries(t *testing.T, w *env.Workload, since kube.Mark, k kind) int {
 	t.Helper()
 	events, err := w.ControlPlane().AuditLog().Since(t.Context(), since)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	count := 0
 	for _, event := range kube.Writes(events) {
-		if event.Resource == "deployments" && event.Name == agent.Name && strings.Contains(event.UserAgent, managerUserAgent) {
+		if event.Resource == k.resource && event.Name == agent.Name && strings.Contains(event.UserAgent, managerUserAgent) {
 			count++
 		}
 	}
 	return count
 }
 
-func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *testing.T) {
+// tokens counts how often the manager asked for a token for the agent, by the management
+// cluster's own log.
+func tokens(t *testing.T, w *env.Workload) int {
+	t.Helper()
+	registration := &fleetv1.FleetRegistration{}
+	NewWithT(t).Expect(lab.Client.Get(t.Context(), w.Key(), registration)).To(Succeed())
+	count := 0
+	for _, event := range suite.ManagerEvents(t, lab, kube.Mark{}) {
+		if event.Resource == "serviceaccounts" && event.Subresource == "token" && event.Name == registration.Status.Namespace {
+			count++
+		}
+	}
+	return count
+}
+
+func TestAWorkloadClusterThatRefusesAnObjectHasItsReasonWithoutALoop(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	// That its control plane is said to be initialized would be a reason to try at once.
@@ -163,10 +197,13 @@ func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *tes
 			g.Expect(lab.Client.Get(t.Context(), w.Key(), registration)).To(Succeed())
 			g.Expect(registration.Status.Conditions).To(ContainElement(And(HaveField("Type", fleetv1.AgentDeployedCondition), HaveField("Reason", fleetv1.ObjectRejectedReason))), gate.name)
 			message := meta.FindStatusCondition(registration.Status.Conditions, fleetv1.AgentDeployedCondition).Message
-			g.Expect(message).To(And(ContainSubstring("Deployment fleet-agent"), ContainSubstring(fmt.Sprintf("HTTP status %d", gate.status)), Not(ContainSubstring(canary))), gate.name)
+			g.Expect(message).To(And(ContainSubstring(gate.refuses.name+" fleet-agent"), ContainSubstring(fmt.Sprintf("HTTP status %d", gate.status)), Not(ContainSubstring(canary))), gate.name)
 			g.Expect(meta.IsStatusConditionTrue(registration.Status.Conditions, fleetv1.WorkloadReachableCondition)).To(BeTrue())
 		}).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(Succeed())
-		g.Eventually(func() int { return tries(t, w, since) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeNumerically(">=", 2), gate.name)
+		g.Eventually(func() int { return tries(t, w, since, gate.refuses) }).WithTimeout(suite.Patience).WithPolling(suite.Poll).Should(BeNumerically(">=", 2), gate.name)
+		if gate.refuses == secrets {
+			g.Expect(tokens(t, w)).To(Equal(1), "no other token is issued for as long as none can be delivered")
+		}
 		var err error
 		since, err = audit.Mark(t.Context())
 		g.Expect(err).NotTo(HaveOccurred())
@@ -181,7 +218,9 @@ func TestAWorkloadClusterThatRefusesTheDeploymentHasItsReasonWithoutALoop(t *tes
 	}
 	// Half a second at first, twice as long each time, and from 4 seconds on hardly longer.
 	most := 6 + int(time.Since(begin)/(4*time.Second))
-	g.Expect(tries(t, w, kube.Mark{})).To(BeNumerically("<=", most))
+	g.Expect(tries(t, w, kube.Mark{}, deployments)).To(BeNumerically("<=", most))
+	g.Expect(tries(t, w, kube.Mark{}, secrets)).To(BeNumerically("<=", most))
 	suite.EventuallyReady(t, lab, w)
+	g.Expect(tokens(t, w)).To(Equal(2), "the one that was delivered is kept")
 	t.Run("repeating nothing", repeatsNothing)
 }
