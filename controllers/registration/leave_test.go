@@ -458,6 +458,52 @@ func TestADeletedRegistrationWhoseFleetClusterLostItsIDTakesNothingAlong(t *test
 	g.Expect(l.has(t, &corev1.Secret{})).To(BeTrue())
 }
 
+// Whatever ends the registration, an agent that may still run must not see its bundles go.
+func TestAFleetClusterThatLostItsIDStaysHoweverTheRegistrationEnds(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *life){
+		"the Cluster opts out, and the agent stops": func(t *testing.T, l *life) {
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+			NewWithT(t).Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			l.deploymentStatus(t, 0)
+			NewWithT(t).Expect(l.client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(agent.Namespace))).To(Succeed())
+		},
+		"the Cluster opts out, and the agent does not stop": func(t *testing.T, l *life) {
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{})
+			NewWithT(t).Expect(l.once(t)).To(Equal(fleetv1.StoppingAgentReason))
+			l.pass(stopTimeout + time.Second)
+		},
+		"the Cluster opts out, and all is to be uninstalled": func(t *testing.T, l *life) {
+			l.optOut(t, optedOut, fleetv1.DeletionSpec{Workloads: fleetv1.WorkloadsUninstall})
+			NewWithT(t).Expect(l.once(t)).To(Equal(fleetv1.UninstallingWorkloadsReason))
+			l.pass(fleetDeletionTimeout + uninstallTimeout + time.Second)
+		},
+		"the Cluster is deleted": func(t *testing.T, l *life) {
+			NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), livingCluster())).To(Succeed())
+			NewWithT(t).Expect(l.WithWatch.Delete(t.Context(), l.registration(t))).To(Succeed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := joinedLife(t)
+			l.running(t)
+			lost := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+fleetv1.RegistrationIDAnnotation+`":null}}}`))
+			g.Expect(l.WithWatch.Patch(t.Context(), l.fleetCluster(t), lost)).To(Succeed())
+			namespace := l.registration(t).Status.Namespace
+			l.eventsSoFar()
+
+			end(t, l)
+			g.Expect(l.once(t)).To(BeEmpty())
+
+			g.Expect(l.fleetCluster(t)).NotTo(BeNil())
+			bundles := &fleet.BundleDeploymentList{}
+			g.Expect(l.List(t.Context(), bundles, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(bundles.Items).To(HaveLen(1))
+			g.Expect(l.accounts(t)).To(BeZero(), "an agent that runs on learns nothing more")
+			g.Expect(l.eventsSoFar()).To(ContainElement(And(ContainSubstring("Warning FleetClusterLeft"), ContainSubstring("team-a/edge-1"))))
+		})
+	}
+}
+
 // expectJoinsAnew makes the registration that follows one that ended, and expects that
 // nothing is in its way.
 func (l *life) expectJoinsAnew(t *testing.T) {

@@ -152,6 +152,7 @@ func (r *Reconciler) deleteAll(ctx context.Context, s *scope) (ctrl.Result, erro
 	if done, result, err := r.deleteUpstream(ctx, s, upstream.DeleteOptions{}); !done {
 		return result, err
 	}
+	r.tellOfFleetCluster(ctx, s)
 	return ctrl.Result{}, r.removeFinalizer(ctx, s)
 }
 
@@ -190,6 +191,25 @@ func (r *Reconciler) tellOfNamespace(s *scope, namespace string) {
 	}
 	r.Recorder.Eventf(s.registration, nil, corev1.EventTypeWarning, namespaceLeftReason, "Deregister",
 		"Fleet did not delete namespace %s in %s. Look whether fleet-controller runs, and delete it once nothing in it is needed", namespace, fleetDeletionTimeout)
+}
+
+// fleetClusterLeftReason is the reason of the event on a registration whose Fleet Cluster
+// stays because it is not ours to delete any more.
+const fleetClusterLeftReason = "FleetClusterLeft"
+
+// tellOfFleetCluster records an event where a registration ends whose Fleet Cluster somebody
+// took a mark off, by which it was ours: nobody else looks after it.
+func (r *Reconciler) tellOfFleetCluster(ctx context.Context, s *scope) {
+	in := s.upstreamInput()
+	if in.ClusterUID == "" {
+		in.ClusterUID = decide.OwnerUID(s.registration)
+	}
+	_, err := r.Upstream.Exists(ctx, in)
+	if refused := (*upstream.Refusal)(nil); !errors.As(err, &refused) {
+		return
+	}
+	r.Recorder.Eventf(s.registration, nil, corev1.EventTypeWarning, fleetClusterLeftReason, "Deregister",
+		"Fleet Cluster %s stays, since marks that made it ours were taken off. Delete it once no agent works for it", in.FleetCluster)
 }
 
 // agentLeftReason is the reason of the event for an agent that could not be taken out of

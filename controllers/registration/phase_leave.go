@@ -139,6 +139,7 @@ func (r *Reconciler) left(ctx context.Context, s *scope, kind, reason, note stri
 	if err := r.forgetOnCluster(ctx, s); err != nil {
 		return err
 	}
+	r.tellOfFleetCluster(ctx, s)
 	if err := r.removeFinalizer(ctx, s); err != nil {
 		return err
 	}

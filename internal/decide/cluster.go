@@ -17,10 +17,10 @@ limitations under the License.
 package decide
 
 import (
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -40,11 +40,17 @@ func Owns(cluster *clusterv1.Cluster, reg *fleetv1.FleetRegistration) bool {
 }
 
 // HasOwner tells whether the registration names a Cluster as its owner.
-func HasOwner(reg *fleetv1.FleetRegistration) bool {
-	return slices.ContainsFunc(reg.OwnerReferences, func(ref metav1.OwnerReference) bool {
-		group, _, _ := strings.Cut(ref.APIVersion, "/")
-		return group == clusterv1.GroupVersion.Group && ref.Kind == "Cluster"
-	})
+func HasOwner(reg *fleetv1.FleetRegistration) bool { return OwnerUID(reg) != "" }
+
+// OwnerUID returns the UID of the Cluster that the registration names as its owner, empty
+// where it names none.
+func OwnerUID(reg *fleetv1.FleetRegistration) types.UID {
+	for _, ref := range reg.OwnerReferences {
+		if group, _, _ := strings.Cut(ref.APIVersion, "/"); group == clusterv1.GroupVersion.Group && ref.Kind == "Cluster" {
+			return ref.UID
+		}
+	}
+	return ""
 }
 
 // Moved tells whether the settings of the agent were found on another management
