@@ -18,10 +18,7 @@ package crash
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -43,10 +40,6 @@ import (
 // bundle is on all clusters.
 const bundle = "production"
 
-// seedVariable names the variable of the environment with the seed of a run that is to
-// be repeated. What the manager was at when it was killed differs all the same.
-const seedVariable = "CAPI_FLEET_TEST_SEED"
-
 func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 	const (
 		namespace = "kills"
@@ -62,7 +55,7 @@ func TestKillsAtRandomPointsLoseAndLeaveNothing(t *testing.T) {
 	)
 	g := NewWithT(t)
 	ctx := t.Context()
-	random := rand.New(rand.NewPCG(seed(t), 0))
+	random := suite.Random(t)
 	manager := suite.NewManager(t, lab, "manager")
 	g.Expect(manager.Start(ctx)).To(Succeed())
 	deployBundle(t, namespace)
@@ -164,20 +157,6 @@ func expectLeft(t *testing.T, w *env.Workload) {
 		}
 	}
 	g.Expect(w.Client.Get(t.Context(), suite.AgentKey, &appsv1.Deployment{})).To(Satisfy(apierrors.IsNotFound), "%s", w.Key())
-}
-
-// seed returns the seed that the environment asks for, or a new one.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	value := rand.Uint64()
-	if asked := os.Getenv(seedVariable); asked != "" {
-		var err error
-		if value, err = strconv.ParseUint(asked, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	t.Logf("repeat with %s=%d", seedVariable, value)
-	return value
 }
 
 // deployBundle makes a Bundle for all clusters of the namespace.

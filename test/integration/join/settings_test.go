@@ -201,6 +201,7 @@ func withoutApply(t *testing.T, w *env.Workload) []byte {
 // What one policy names reaches the clusters of that policy alone, while Clusters come
 // and go between policies.
 func TestPullSecretsAndProxiesReachNoOtherCluster(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	namespaces := []string{"tenant-0", "tenant-1", "tenant-2"}
 	var clusters []*env.Workload
