@@ -41,7 +41,9 @@ func TestThePageOfFiguresHasWhatTheProgramSaysOfThem(t *testing.T) {
 		f := definitions[number]
 		g.Expect(heading).To(Equal(fmt.Sprintf("%d. %s", number, f.Title)))
 		if !strings.Contains(rest, "Not measured: ") {
-			g.Expect(rest).To(ContainSubstring(fmt.Sprintf("- Harness: %s.\n- Counted user: %s.\n- Counted verbs: %s.\n", f.Harness, f.User, f.Verbs)))
+			// The version of Fleet follows what figure 7 is measured with.
+			g.Expect(rest).To(ContainSubstring("- Harness: " + f.Harness))
+			g.Expect(rest).To(ContainSubstring(fmt.Sprintf(".\n- Counted user: %s.\n- Counted verbs: %s.\n", f.User, f.Verbs)))
 		}
 	}
 }
