@@ -368,9 +368,12 @@ func (c *counter) now() int {
 func TestCloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
 	connections := newCounter()
 	s := server(t, reply(200, jsonType, systemNamespace), connections.watch)
-	data := kubeconfig(t, s)
+	kubeconfigs := 0
 	cycle := func() {
-		c := connect(t, dialer(), data)
+		kubeconfigs++
+		c := connect(t, dialer(), kubeconfig(t, s, func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
+			user.Token = fmt.Sprintf("token-%d", kubeconfigs)
+		}))
 		if _, err := c.SystemNamespaceUID(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -379,12 +382,11 @@ func TestCloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
 	cycle()
 	eventually(t, "the first connection is closed", func() bool { return connections.now() == 0 })
 	before := runtime.NumGoroutine()
-	const cycles = 200
-	for range cycles {
+	for range rotations {
 		cycle()
 	}
-	if got := connections.total(); got != cycles+1 {
-		t.Errorf("got %d connections for %d clients", got, cycles+1)
+	if got := connections.total(); got != rotations+1 {
+		t.Errorf("got %d connections for %d clients", got, rotations+1)
 	}
 	eventually(t, "all connections are closed", func() bool { return connections.now() == 0 })
 	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
