@@ -19,7 +19,9 @@ package adopt
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -219,30 +221,36 @@ func patch(g Gomega, ctx context.Context, obj client.Object, data string) {
 	g.Expect(lab.Client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, []byte(data)))).To(Succeed())
 }
 
-func TestAnAdoptionSurvivesCrashesAtEachStep(t *testing.T) {
-	g := NewWithT(t)
-	ctx := t.Context()
-	b := deployedByFleet(t, "crashes", env.ClusterOptions{Light: &lightapi.Options{}}, nil)
-	w := b.stock.workload
-	start := suite.Mark(t, lab)
+// steps tells of each step of an adoption whether it was reached.
+func (b before) steps(ctx context.Context) []adoptionStep {
 	cluster := func(g Gomega) *fleet.Cluster {
 		live := &fleet.Cluster{}
-		g.Expect(lab.Client.Get(ctx, w.Key(), live)).To(Succeed())
+		g.Expect(lab.Client.Get(ctx, b.stock.workload.Key(), live)).To(Succeed())
 		return live
 	}
-	b.stock.holds.Store(true)
-	adopt(t, w)
-
-	for i, step := range []struct {
-		name    string
-		reached func(Gomega)
-	}{
+	return []adoptionStep{
 		{"marked", func(g Gomega) { g.Expect(cluster(g).Annotations).To(HaveKey(fleetv1.AdoptingAnnotation)) }},
 		{"pruned", func(g Gomega) {
 			g.Expect(lab.Client.Get(ctx, client.ObjectKeyFromObject(b.stock.bundle()), b.stock.bundle())).To(Satisfy(apierrors.IsNotFound))
 		}},
 		{"taken", func(g Gomega) { g.Expect(cluster(g).Spec.ClientID).NotTo(Equal(suite.StockClientID)) }},
-	} {
+	}
+}
+
+type adoptionStep struct {
+	name    string
+	reached func(Gomega)
+}
+
+func TestAnAdoptionSurvivesCrashesAtEachStep(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	b := deployedByFleet(t, "crashes", env.ClusterOptions{Light: &lightapi.Options{}}, nil)
+	start := suite.Mark(t, lab)
+	b.stock.holds.Store(true)
+	adopt(t, b.stock.workload)
+
+	for i, step := range b.steps(ctx) {
 		g.Eventually(step.reached).WithTimeout(suite.Patience).WithPolling(suite.Poll/5).Should(Succeed(), step.name)
 		g.Expect(lab.Manager().Kill()).To(Succeed(), fmt.Sprint("crash ", i+1))
 		b.stock.holds.Store(false)
@@ -250,4 +258,54 @@ func TestAnAdoptionSurvivesCrashesAtEachStep(t *testing.T) {
 	}
 
 	b.expectAdopted(t, start)
+}
+
+func TestAnAdoptionIsPausedAtEachStep(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	b := deployedByFleet(t, "pauses", env.ClusterOptions{Light: &lightapi.Options{}}, nil)
+	w := b.stock.workload
+	start := suite.Mark(t, lab)
+	b.stock.holds.Store(true)
+	adopt(t, w)
+
+	owner := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
+	for _, step := range b.steps(ctx) {
+		g.Eventually(step.reached).WithTimeout(suite.Patience).WithPolling(suite.Poll/5).Should(Succeed(), step.name)
+		patch(g, ctx, owner, `{"spec":{"paused":true}}`)
+		suite.EventuallyCondition(t, lab, w, fleetv1.PausedCondition, metav1.ConditionTrue, fleetv1.PausedReason)
+		b.expectAtRest(t, step.name)
+		b.stock.holds.Store(false)
+		patch(g, ctx, owner, `{"spec":{"paused":false}}`)
+		suite.EventuallyCondition(t, lab, w, fleetv1.PausedCondition, metav1.ConditionFalse, fleetv1.NotPausedReason)
+	}
+
+	b.expectAdopted(t, start)
+}
+
+// expectAtRest fails where the manager writes to either cluster, also after a restart.
+func (b before) expectAtRest(t *testing.T, when string) {
+	t.Helper()
+	g := NewWithT(t)
+	w := b.stock.workload
+	ours := func() []string {
+		var paths []string
+		for _, request := range w.Light().Writes() {
+			if strings.Contains(request.UserAgent, "cluster.x-k8s.io/") {
+				paths = append(paths, request.Method+" "+request.Path)
+			}
+		}
+		return paths
+	}
+	since, visited := suite.Mark(t, lab), ours()
+	g.Expect(lab.Manager().Restart(t.Context())).To(Succeed())
+	g.Consistently(func() (written []string) {
+		for _, e := range kube.Writes(suite.ManagerEvents(t, lab, since)) {
+			if e.Namespace == w.Namespace || e.Namespace == b.stock.namespace || e.Name == b.stock.namespace || e.Name == w.Namespace {
+				written = append(written, e.Verb+" "+e.RequestURI)
+			}
+		}
+		return written
+	}).WithTimeout(3*time.Second).WithPolling(suite.Poll).Should(BeEmpty(), when)
+	g.Expect(ours()).To(Equal(visited), when)
 }
