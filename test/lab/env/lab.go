@@ -40,6 +40,7 @@ import (
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
+	"github.com/capi-fleet/capi-fleet/internal/upstream"
 	"github.com/capi-fleet/capi-fleet/test/lab/kube"
 )
 
@@ -260,7 +261,26 @@ func (l *Lab) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return manager.Start(ctx)
+	if err := manager.Start(ctx); err != nil {
+		return err
+	}
+	return l.waitForContentsBinding(ctx)
+}
+
+// waitForContentsBinding waits until there is what the manager makes when it starts, soon
+// after it is ready: who counts what a cluster leaves behind must not find it later.
+func (l *Lab) waitForContentsBinding(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, managerStartTimeout)
+	defer cancel()
+	binding := upstream.ContentsBinding(ManagerNamespace)
+	err := poll(ctx, func(ctx context.Context) (bool, error) {
+		err := l.Client.Get(ctx, client.ObjectKeyFromObject(binding), binding)
+		return err == nil, client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for ClusterRoleBinding %s: %w", binding.Name, err)
+	}
+	return nil
 }
 
 func (l *Lab) startManagement(ctx context.Context) error {
