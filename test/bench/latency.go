@@ -40,9 +40,9 @@ const inPlaceRow = "API answers ► in place"
 
 // comeUp has light clusters begin to answer at once and measures how long it then takes until
 // all is in place. Their control planes never count as initialized.
-func (b *bench) comeUp(ctx context.Context, l *light, first int) ([]client.ObjectKey, error) {
+func (b *bench) comeUp(ctx context.Context, l *light) ([]client.ObjectKey, error) {
 	const policy = "come-up"
-	keys, err := l.add(ctx, policy, first, b.size.atOnce, env.ClusterOptions{StartLater: true, InitializedAfter: -1})
+	keys, err := l.add(ctx, policy, 0, b.size.atOnce, env.ClusterOptions{StartLater: true, InitializedAfter: -1})
 	if err != nil {
 		return nil, err
 	}

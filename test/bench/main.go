@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	report.Arguments = withoutFolders(args)
 	// Those that take the machine's whole power come last, on their own.
 	var failure error
-	for _, part := range []func(context.Context) error{b.genuineClusters, b.besideStock, b.realClusters, b.lightClusters} {
+	for _, part := range []func(context.Context) error{b.genuineClusters, b.besideStock, b.realClusters, b.limitedManager, b.unlimitedManager} {
 		if failure = part(ctx); failure != nil {
 			break
 		}
@@ -150,8 +150,8 @@ func withoutFolders(args []string) []string {
 
 func (s *sizes) check() error {
 	switch {
-	case len(s.clusters) == 0 || !slices.IsSorted(s.clusters) || s.clusters[0] < 2*s.atOnce+deadShare:
-		return fmt.Errorf("--clusters: want ascending numbers of at least %d", 2*s.atOnce+deadShare)
+	case len(s.clusters) == 0 || !slices.IsSorted(s.clusters) || s.clusters[0] < deadShare:
+		return fmt.Errorf("--clusters: want ascending numbers of at least %d", deadShare)
 	case s.renewals < shortestRenewals:
 		return fmt.Errorf("--renewals: want at least %s", shortestRenewals)
 	case min(s.atOnce, s.real, s.singles, s.genuine, s.stock, s.secrets) < 1 || s.window <= 0:

@@ -124,10 +124,10 @@ func idle(ctx context.Context, manager *env.Manager, reconciles float64) (time.T
 	return changed, err
 }
 
-// lightClusters measures all that has light clusters alone, in one lab: it grows from an empty
-// one to the largest number of clusters.
-func (b *bench) lightClusters(ctx context.Context) (err error) {
-	if !b.wants(1, 3, 4, 5, 6) {
+// limitedManager measures what a manager does with the flags that it has by default, in a lab
+// of its own.
+func (b *bench) limitedManager(ctx context.Context) (err error) {
+	if !b.wants(1, 3) {
 		return nil
 	}
 	l, err := startLight(ctx, b.log)
@@ -138,21 +138,43 @@ func (b *bench) lightClusters(ctx context.Context) (err error) {
 	if err := l.startManager(ctx, "limited"); err != nil {
 		return err
 	}
+	came, err := b.comeUp(ctx, l)
+	if err != nil {
+		return err
+	}
+	const policy = "limited"
+	keys, err := l.add(ctx, policy, len(came), b.size.atOnce, initialized)
+	if err != nil {
+		return err
+	}
+	_, err = b.throughput(ctx, l, policy, keys, ", with its own limit of 100 requests a second")
+	return err
+}
+
+// unlimitedManager measures all that has light clusters alone and a manager without a limit
+// of its own, in one lab: it grows from an empty one to the largest number of clusters.
+func (b *bench) unlimitedManager(ctx context.Context) (err error) {
+	if !b.wants(3, 4, 5, 6) {
+		return nil
+	}
+	l, err := startLight(ctx, b.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if err := l.startManager(ctx, "empty", noLimit...); err != nil {
+		return err
+	}
 	nothing, err := b.rest(ctx, l, 0, "", empty{})
 	if err != nil {
 		return err
 	}
 	without := empty{rss: nothing.rss, heap: nothing.heap}
 
-	keys, err := b.limitedManager(ctx, l)
+	keys, err := b.firstRegistrations(ctx, l)
 	if err != nil {
 		return err
 	}
-	rest, err := b.firstRegistrations(ctx, l, len(keys))
-	if err != nil {
-		return err
-	}
-	keys = append(keys, rest...)
 	if _, err := b.rest(ctx, l, len(keys), "", without); err != nil {
 		return err
 	}
@@ -189,31 +211,14 @@ func (b *bench) lightClusters(ctx context.Context) (err error) {
 	return err
 }
 
-// limitedManager measures what a manager does with the flags that it has by default.
-func (b *bench) limitedManager(ctx context.Context, l *light) ([]client.ObjectKey, error) {
-	came, err := b.comeUp(ctx, l, 0)
-	if err != nil {
-		return nil, err
-	}
-	const policy = "limited"
-	keys, err := l.add(ctx, policy, len(came), b.size.atOnce, initialized)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := b.throughput(ctx, l, policy, keys, ", with its own limit of 100 requests a second"); err != nil {
-		return nil, err
-	}
-	return append(came, keys...), nil
-}
-
 // initialized are clusters whose control planes are.
 var initialized = env.ClusterOptions{InitializedAfter: time.Nanosecond}
 
-// firstRegistrations registers as many clusters as are missing to the first number, first
-// with a bare client and then with a manager that has no limit of its own.
-func (b *bench) firstRegistrations(ctx context.Context, l *light, have int) ([]client.ObjectKey, error) {
+// firstRegistrations registers the first number of clusters, first with a bare client and then
+// with the manager.
+func (b *bench) firstRegistrations(ctx context.Context, l *light) ([]client.ObjectKey, error) {
 	const policy = "first"
-	keys, err := l.add(ctx, policy, have, b.size.clusters[0]-have, initialized)
+	keys, err := l.add(ctx, policy, 0, b.size.clusters[0], initialized)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +232,7 @@ func (b *bench) firstRegistrations(ctx context.Context, l *light, have int) ([]c
 	if err := l.startManager(ctx, "unlimited", noLimit...); err != nil {
 		return nil, err
 	}
-	if _, err := l.idle(ctx, float64(have)); err != nil {
+	if _, err := l.idle(ctx, 0); err != nil {
 		return nil, err
 	}
 	managed, err := b.throughput(ctx, l, policy, keys, "")
