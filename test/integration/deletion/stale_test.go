@@ -26,9 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
@@ -107,7 +105,7 @@ func TestStaleStatusesDuringAJoinAndADeletionAreNoLoop(t *testing.T) {
 	suite.EventuallyReady(t, lab, w)
 	expectFewWrites(t, registration, stale.count)
 
-	g.Expect(lab.Client.Delete(t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}})).To(Succeed())
+	suite.DeleteCluster(t, lab, w)
 	g.Eventually(func(g Gomega) {
 		stale.write(g, t)
 		g.Expect(lab.Client.Get(t.Context(), w.Key(), &fleetv1.FleetRegistration{})).To(Satisfy(apierrors.IsNotFound))
