@@ -35,8 +35,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/yaml"
 )
 
 // maxBody is the largest body that is accepted, in bytes, as by a real server.
@@ -358,7 +358,7 @@ func (s *Server) readObject(r *http.Request, t target) (*unstructured.Unstructur
 
 // parseObject reads JSON or YAML as an object of the target's kind.
 func (s *Server) parseObject(t target, body []byte) (*unstructured.Unstructured, error) {
-	body, err := yaml.YAMLToJSON(body)
+	body, err := yaml.ToJSON(body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("reading the object: %v", err))
 	}

@@ -72,6 +72,10 @@ type timeline struct {
 	registrations map[client.ObjectKey]registrationNames
 	connected     map[client.ObjectKey]bool // by Fleet Cluster
 	deployed      map[string]bool           // by cluster namespace
+
+	// Whose they are.
+	byFleetCluster map[client.ObjectKey]client.ObjectKey
+	byNamespace    map[string]client.ObjectKey
 }
 
 // registrationNames are the names that a registration gave to what it made.
@@ -82,11 +86,13 @@ type registrationNames struct {
 
 func newTimeline(notify func(Event)) *timeline {
 	return &timeline{
-		notify:        notify,
-		times:         map[client.ObjectKey]map[Step]time.Time{},
-		registrations: map[client.ObjectKey]registrationNames{},
-		connected:     map[client.ObjectKey]bool{},
-		deployed:      map[string]bool{},
+		notify:         notify,
+		times:          map[client.ObjectKey]map[Step]time.Time{},
+		registrations:  map[client.ObjectKey]registrationNames{},
+		connected:      map[client.ObjectKey]bool{},
+		deployed:       map[string]bool{},
+		byFleetCluster: map[client.ObjectKey]client.ObjectKey{},
+		byNamespace:    map[string]client.ObjectKey{},
 	}
 }
 
@@ -107,10 +113,12 @@ func (t *timeline) seeRegistration(event watch.Event) {
 	key := client.ObjectKeyFromObject(registration)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.registrations[key] = registrationNames{
+	names := registrationNames{
 		fleetCluster: client.ObjectKey{Namespace: registration.Spec.FleetCluster.Namespace, Name: registration.Spec.FleetCluster.Name},
 		namespace:    registration.Status.Namespace,
 	}
+	t.registrations[key] = names
+	t.byFleetCluster[names.fleetCluster], t.byNamespace[names.namespace] = key, key
 	t.set(key, Selected)
 	conditions := registration.Status.Conditions
 	if meta.IsStatusConditionTrue(conditions, fleetv1.AgentDeployedCondition) {
@@ -130,8 +138,9 @@ func (t *timeline) seeFleetCluster(event watch.Event) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.connected[client.ObjectKeyFromObject(cluster)] = true
-	t.setAllFleetSteps()
+	key := client.ObjectKeyFromObject(cluster)
+	t.connected[key] = true
+	t.setFleetSteps(t.byFleetCluster[key])
 }
 
 func (t *timeline) seeBundleDeployment(event watch.Event) {
@@ -142,17 +151,14 @@ func (t *timeline) seeBundleDeployment(event watch.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deployed[deployment.Namespace] = true
-	t.setAllFleetSteps()
-}
-
-func (t *timeline) setAllFleetSteps() {
-	for key := range t.registrations {
-		t.setFleetSteps(key)
-	}
+	t.setFleetSteps(t.byNamespace[deployment.Namespace])
 }
 
 func (t *timeline) setFleetSteps(key client.ObjectKey) {
-	names := t.registrations[key]
+	names, known := t.registrations[key]
+	if !known {
+		return
+	}
 	if t.connected[names.fleetCluster] {
 		t.set(key, AgentConnected)
 	}
@@ -198,6 +204,8 @@ func (t *timeline) forget(cluster client.ObjectKey) {
 	names := t.registrations[cluster]
 	delete(t.connected, names.fleetCluster)
 	delete(t.deployed, names.namespace)
+	delete(t.byFleetCluster, names.fleetCluster)
+	delete(t.byNamespace, names.namespace)
 	delete(t.registrations, cluster)
 	delete(t.times, cluster)
 }
