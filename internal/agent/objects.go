@@ -104,7 +104,7 @@ func Objects(in Input) []client.Object {
 		return surroundings(in)
 	}
 	objects := append(surroundings(in), deployment(in))
-	setRevision(objects[len(objects)-1], Revision(in))
+	setRevision(objects[len(objects)-1], revision(in, objects))
 	return objects
 }
 

@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,15 +41,18 @@ const revisionDigits = 32
 // and the UID of the cluster namespace aside: 32 hex digits that differ where
 // something has to be written again. A change of these builders changes it too.
 func Revision(in Input) string {
-	in.ClusterNamespaceUID = ""
-	all := append(surroundings(in), Secret(in, ""))
 	if in.Agent.Hosted() {
-		all = append(all, hostedDeployment(in, Hosting{}))
-	} else {
-		all = append(all, deployment(in))
+		return revision(in, append(surroundings(in), hostedDeployment(in, Hosting{})))
 	}
-	contents := make([]any, 0, len(all))
-	for _, obj := range all {
+	return revision(in, append(surroundings(in), deployment(in)))
+}
+
+// revision returns the Revision of in, of which these are the objects but for the Secret,
+// the Deployment last.
+func revision(in Input, objects []client.Object) string {
+	in.ClusterNamespaceUID = ""
+	contents := make([]any, 0, len(objects)+1)
+	for _, obj := range slices.Insert(slices.Clone(objects), len(objects)-1, client.Object(Secret(in, ""))) {
 		contents = append(contents, must(ToUnstructured(obj)).Object)
 	}
 	return hash(contents)

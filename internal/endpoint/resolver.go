@@ -94,9 +94,15 @@ type Resolver struct {
 	// themselves. Nil means those of the manager's own system.
 	SystemRoots *x509.CertPool
 
-	// reported is the resource version of Fleet's configuration, a string, whose
-	// ignored fields were last logged.
-	reported atomic.Value
+	// parsed is Fleet's configuration as it was last read. Each Cluster asks for it.
+	parsed atomic.Pointer[parsedSettings]
+}
+
+// parsedSettings are what a text says, or why it cannot be read.
+type parsedSettings struct {
+	text     string
+	settings fleetSettings
+	err      error
 }
 
 // Error says why an address or a setting cannot be had, and what to do. Whatever
@@ -332,22 +338,27 @@ func (r *Resolver) settings(ctx context.Context) (fleetSettings, error) {
 	if err != nil || !found {
 		return fleetSettings{}, err
 	}
-	settings, err := parseFleetSettings(configMap.Data[fleetConfigKey])
-	if err != nil {
-		return fleetSettings{}, &Error{Message: fmt.Sprintf("Key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), err)}
+	parsed := r.parse(ctx, configMap.Data[fleetConfigKey])
+	if parsed.err != nil {
+		return fleetSettings{}, &Error{Message: fmt.Sprintf("Key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), parsed.err)}
 	}
-	r.report(ctx, configMap.ResourceVersion, settings.ignored)
-	return settings, nil
+	return parsed.settings, nil
 }
 
-// report logs which fields of Fleet's configuration are ignored, once for each
-// version of it.
-func (r *Resolver) report(ctx context.Context, resourceVersion string, ignored []string) {
-	if previous := r.reported.Swap(resourceVersion); len(ignored) == 0 || previous == resourceVersion {
-		return
+// parse reads a text that is another one than before, and logs which of its fields are
+// ignored.
+func (r *Resolver) parse(ctx context.Context, text string) *parsedSettings {
+	if parsed := r.parsed.Load(); parsed != nil && parsed.text == text {
+		return parsed
 	}
-	ctrl.LoggerFrom(ctx).Info("Ignoring fields of Fleet's configuration that have no usable value",
-		"ConfigMap", r.fleetConfig().String(), "fields", strings.Join(ignored, ", "))
+	parsed := &parsedSettings{text: text}
+	parsed.settings, parsed.err = parseFleetSettings(text)
+	previous := r.parsed.Swap(parsed)
+	if ignored := parsed.settings.ignored; len(ignored) > 0 && (previous == nil || previous.text != text) {
+		ctrl.LoggerFrom(ctx).Info("Ignoring fields of Fleet's configuration that have no usable value",
+			"ConfigMap", r.fleetConfig().String(), "fields", strings.Join(ignored, ", "))
+	}
+	return parsed
 }
 
 func (r *Resolver) fleetConfig() types.NamespacedName {

@@ -446,6 +446,31 @@ func TestFailedReadOfACAResolvesNothing(t *testing.T) {
 	}
 }
 
+func TestFleetsSettingsAreReadAsTheyAreNow(t *testing.T) {
+	g := NewWithT(t)
+	reader := newReads(t, fleetConfig(""))
+	resolver := &Resolver{Reader: reader, FleetNamespace: fleetNamespace}
+	live := &corev1.ConfigMap{}
+	g.Expect(reader.Get(t.Context(), client.ObjectKey{Namespace: fleetNamespace, Name: "fleet-controller"}, live)).To(Succeed())
+
+	for _, server := range []string{"https://one.example.com", "https://other.example.com", "https://one.example.com"} {
+		live.Data["config"] = `{"apiServerURL":"` + server + `","agentImage":"agent"}`
+		g.Expect(reader.Update(t.Context(), live)).To(Succeed())
+		for range 2 {
+			got, err := resolver.Resolve(t.Context(), fleetv1.FleetRegistrationPolicySpec{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(got.ManagementCluster.Server).To(Equal(server))
+		}
+	}
+	live.Data["config"] = "{"
+	g.Expect(reader.Update(t.Context(), live)).To(Succeed())
+	for range 2 {
+		_, err := resolver.Resolve(t.Context(), fleetv1.FleetRegistrationPolicySpec{})
+		g.Expect(err).To(HaveOccurred())
+		g.Expect(isError(err)).To(BeTrue())
+	}
+}
+
 func TestIgnoredFieldsAreLoggedOncePerVersion(t *testing.T) {
 	g := NewWithT(t)
 	var lines []string
