@@ -35,9 +35,12 @@ import (
 const (
 	firstRetry     = 500 * time.Millisecond
 	settleRetryCap = 250 * time.Millisecond
-	eagerRetryCap  = time.Second
+	eagerRetryCap  = 500 * time.Millisecond
 	youngRetryCap  = 5 * time.Second
 	oldRetryCap    = 2 * time.Minute
+
+	// refusedTime is how long a try takes at most that says at once that there is nothing yet.
+	refusedTime = time.Second
 
 	// restShare is how many times as long as a try took the next one has to wait.
 	restShare = 10

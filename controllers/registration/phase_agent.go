@@ -227,7 +227,7 @@ func (r *Reconciler) retryCap(s *scope) time.Duration {
 	switch {
 	case waiting && !s.attempt.answered.IsZero() && s.now.Sub(s.attempt.answered) <= settleTime:
 		return settleRetryCap
-	case waiting && r.Clock.Since(s.now) < eagerRetryCap:
+	case waiting && r.Clock.Since(s.now) < refusedTime:
 		return eagerRetryCap
 	case s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge:
 		return youngRetryCap

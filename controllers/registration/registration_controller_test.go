@@ -278,17 +278,20 @@ func TestAnEndpointThatAnsweredOnceIsNotTriedAllTheTime(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		answered time.Duration
+		took     time.Duration
 		want     time.Duration
 	}{
-		{"answered just now", time.Second, settleRetryCap},
-		{"answered a minute ago", time.Minute, eagerRetryCap},
+		{"answered just now", time.Second, 0, settleRetryCap},
+		{"answered a minute ago", time.Minute, 0, eagerRetryCap},
+		{"refuses slowly", time.Minute, 900 * time.Millisecond, eagerRetryCap},
+		{"does not say at once", time.Minute, time.Second, oldRetryCap},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScope()
 			s.cluster = livingCluster()
 			s.workloadReachable = &finding{reason: fleetv1.WaitingForControlPlaneReason}
 			s.attempt.answered = epoch.Add(-tt.answered)
-			r := &Reconciler{Clock: testclock.NewFakePassiveClock(epoch)}
+			r := &Reconciler{Clock: testclock.NewFakePassiveClock(epoch.Add(tt.took))}
 			NewWithT(t).Expect(r.retryCap(s)).To(Equal(tt.want))
 		})
 	}
