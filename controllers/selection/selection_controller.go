@@ -114,7 +114,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	namespace.SetGroupVersionKind(namespaceGVK)
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("selection").
-		For(&clusterv1.Cluster{}).
+		For(&clusterv1.Cluster{}, builder.WithPredicates(notOnlyStatus())).
 		Watches(namespace, handler.EnqueueRequestsFromMapFunc(r.namespaceToClusters)).
 		Watches(&fleetv1.FleetRegistrationPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allClusters), builder.WithPredicates(concernsClusters())).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.allClusters)).
@@ -133,6 +133,15 @@ func (r *Reconciler) namespaceToClusters(ctx context.Context, obj client.Object)
 		return nil
 	}
 	return r.clusters(ctx, client.InNamespace(obj.GetName()))
+}
+
+// notOnlyStatus lets through what may change whether and how a Cluster is selected: another
+// Cluster of that name, a deletion, and changes of spec, labels and annotations. Cluster API
+// writes the status all the time.
+func notOnlyStatus() predicate.Predicate {
+	another := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() }}
+	return predicate.Or(another,
+		predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
 
 // concernsClusters lets through what may change a Cluster's registration: the spec of a

@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
 	"github.com/capi-fleet/capi-fleet/internal/endpoint"
@@ -232,6 +233,30 @@ func TestALabelledClusterGetsARegistrationInOneWrite(t *testing.T) {
 	g.Expect(reg.Spec.FleetCluster).To(Equal(fleetv1.FleetClusterReference{Namespace: "team-a", Name: "edge-1"}))
 	g.Expect(reg.Spec.SelectedBy).To(Equal(fleetv1.SelectedBy{Label: fleetv1.LabelOnCluster}))
 	g.Expect(reg.Spec.Agent).To(Equal(goodAgent))
+}
+
+func TestOfAClusterOnlyTheStatusDoesNotCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*clusterv1.Cluster)
+		counts bool
+	}{
+		"status": {func(c *clusterv1.Cluster) { c.Status.Phase, c.ResourceVersion = "Provisioned", "2" }, false},
+		// The API server counts what is changed of the spec, and that a deletion was asked for.
+		"generation":      {func(c *clusterv1.Cluster) { c.Generation++ }, true},
+		"label":           {func(c *clusterv1.Cluster) { c.Labels = map[string]string{fleetv1.RegisterLabel: "true"} }, true},
+		"annotation":      {func(c *clusterv1.Cluster) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, true},
+		"another Cluster": {func(c *clusterv1.Cluster) { c.UID = "another" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			before := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "one", Generation: 1, ResourceVersion: "1"}}
+			after := before.DeepCopy()
+			tc.change(after)
+			g.Expect(notOnlyStatus().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(tc.counts))
+			g.Expect(notOnlyStatus().Create(event.CreateEvent{Object: before})).To(BeTrue())
+			g.Expect(notOnlyStatus().Delete(event.DeleteEvent{Object: before})).To(BeTrue())
+		})
+	}
 }
 
 func TestEveryRegistrationHasAnIDOfItsOwn(t *testing.T) {
