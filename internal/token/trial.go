@@ -59,6 +59,9 @@ func (t *Trial) Try(ctx context.Context, token, namespace string) error {
 		return fmt.Errorf("trying a token: %w", err)
 	}
 	err = client.Get().Namespace(namespace).Resource("bundledeployments").Param("limit", "1").
+		// As an agent does: what the API server has in memory. To be sure that there is nothing
+		// newer, it would wait up to 100 ms.
+		Param("resourceVersion", "0").
 		// Whether is all that matters, so no more than metadata is asked for.
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").
 		SetHeader("Authorization", "Bearer "+token).Do(ctx).Error()

@@ -58,7 +58,7 @@ func TestATrialDoesWhatAnAgentDoesFirst(t *testing.T) {
 			err = trial.Try(t.Context(), "of-the-agent", "cluster-a")
 
 			g.Expect(tt.matches(err)).To(BeTrue(), "%v", err)
-			g.Expect(got.Method + " " + got.URL.String()).To(Equal("GET /apis/fleet.cattle.io/v1alpha1/namespaces/cluster-a/bundledeployments?limit=1"))
+			g.Expect(got.Method + " " + got.URL.String()).To(Equal("GET /apis/fleet.cattle.io/v1alpha1/namespaces/cluster-a/bundledeployments?limit=1&resourceVersion=0"))
 			g.Expect(got.Header.Values("Authorization")).To(Equal([]string{"Bearer of-the-agent"}))
 			if err != nil {
 				g.Expect(err.Error()).NotTo(ContainSubstring("of-the-agent"))
