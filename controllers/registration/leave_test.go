@@ -895,7 +895,7 @@ func TestARegistrationWhoseClusterTheCacheStillShowsIsDeletedInFull(t *testing.T
 func TestAStoppedAgentIsTakenUpAgain(t *testing.T) {
 	g := NewWithT(t)
 	l := newLife(t)
-	deployment := agent.Objects(agent.Input{RegistrationID: "of-another-time"})
+	deployment := agent.Objects(agent.Input{RegistrationID: "of-another-time"}, "of another time")
 	kept := deployment[len(deployment)-1].(*appsv1.Deployment)
 	kept.Spec.Replicas = ptr.To[int32](0)
 	g.Expect(l.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.Namespace}})).To(Succeed())

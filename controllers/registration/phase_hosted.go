@@ -95,7 +95,7 @@ func (r *Reconciler) pushHosted(ctx context.Context, s *scope, workload *remote.
 		// What is found in the workload cluster may be anything.
 		input.TokenDir = agent.TokenDirOf(there.deployment)
 	}
-	done, err := write(ctx, workload, input, agent.Secret(input, ""), nil, there, extent)
+	done, err := write(ctx, workload, agent.Objects(input, ""), agent.Secret(input, ""), nil, there, extent)
 	if err != nil {
 		return done.any, err
 	}

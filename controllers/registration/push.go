@@ -106,7 +106,7 @@ func (r *Reconciler) push(ctx context.Context, s *scope, workload *remote.Client
 	if scope == whatIsMissing {
 		secret.Data = agent.Renewed(there.secret, value)
 	}
-	done, err := write(ctx, workload, input, secret, pulled.copies, there, scope)
+	done, err := write(ctx, workload, agent.Objects(input, s.attempt.revisionOf(input)), secret, pulled.copies, there, scope)
 	s.attempt.undelivered = !done.credential
 	if err != nil {
 		return done.any, err
@@ -537,9 +537,9 @@ type outcome struct {
 
 // write writes the agent's objects, the Secret right after its namespace: whoever creates
 // it holds the workload cluster. The outcome counts where it fails as well.
-func write(ctx context.Context, workload *remote.Client, input agent.Input, credential *corev1.Secret, pullSecrets []*corev1.Secret, there presentAgent, scope extent) (outcome, error) {
+func write(ctx context.Context, workload *remote.Client, objects []client.Object, credential *corev1.Secret, pullSecrets []*corev1.Secret, there presentAgent, scope extent) (outcome, error) {
 	var done outcome
-	for i, obj := range agent.Objects(input) {
+	for i, obj := range objects {
 		applied, err := apply(ctx, workload, obj, scope)
 		done.any = done.any || applied
 		switch {
@@ -572,7 +572,7 @@ func write(ctx context.Context, workload *remote.Client, input agent.Input, cred
 // mayDeliver tries whether the workload cluster takes the agent's Secret, before another
 // token is issued that may not get there either.
 func mayDeliver(ctx context.Context, workload *remote.Client, input agent.Input, there presentAgent) error {
-	if _, err := apply(ctx, workload, agent.Objects(input)[0], whatDiffers); err != nil {
+	if _, err := apply(ctx, workload, agent.Objects(input, "")[0], whatDiffers); err != nil {
 		return err
 	}
 	secret := agent.Secret(input, "")

@@ -22,7 +22,7 @@ func BenchmarkObjects(b *testing.B) {
 	in := everything()
 	b.ReportAllocs()
 	for b.Loop() {
-		Objects(in)
+		Objects(in, "")
 	}
 }
 

@@ -145,7 +145,7 @@ func written(in Input) []client.Object {
 	if in.Agent.Hosted() {
 		return writtenHosted(in)
 	}
-	all := append(Objects(in), Secret(in, testToken))
+	all := append(Objects(in, Revision(in)), Secret(in, testToken))
 	copies, _ := PullSecrets(in, []corev1.Secret{pullSecret("mirror"), pullSecret("registry"), pullSecret("another")})
 	for _, secret := range copies {
 		all = append(all, secret)
@@ -189,7 +189,7 @@ func TestObjectsMatchTheirGoldenFiles(t *testing.T) {
 func TestNamespaceComesFirstAndDeploymentLast(t *testing.T) {
 	g := NewWithT(t)
 	kinds := []string{}
-	for _, obj := range Objects(full()) {
+	for _, obj := range Objects(full(), Revision(full())) {
 		kinds = append(kinds, obj.GetObjectKind().GroupVersionKind().Kind)
 	}
 	g.Expect(kinds).To(Equal([]string{
@@ -209,10 +209,10 @@ func TestNewTokenChangesNothingButTheSecret(t *testing.T) {
 	recreated := in
 	recreated.ClusterNamespaceUID = "other"
 	g.Expect(Revision(recreated)).To(Equal(Revision(in)))
-	g.Expect(Objects(recreated)).To(Equal(Objects(in)))
+	g.Expect(Objects(recreated, Revision(recreated))).To(Equal(Objects(in, Revision(in))))
 	g.Expect(Secret(recreated, testToken).Annotations).To(HaveKeyWithValue(fleetv1.NamespaceUIDAnnotation, "other"))
 
-	rendered, err := json.Marshal(Objects(in))
+	rendered, err := json.Marshal(Objects(in, Revision(in)))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(rendered)).NotTo(ContainSubstring("-token\""))
 }
@@ -391,7 +391,7 @@ func TestRevisionIsDeterministicAndOnTheDeployment(t *testing.T) {
 	for range 20 {
 		g.Expect(Revision(full())).To(Equal(revision))
 	}
-	objects := Objects(full())
+	objects := Objects(full(), Revision(full()))
 	g.Expect(objects[len(objects)-1].GetAnnotations()).To(HaveKeyWithValue(fleetv1.RevisionAnnotation, revision))
 }
 
@@ -622,7 +622,7 @@ func TestProbeNeverEndsInABackOff(t *testing.T) {
 }
 
 func TestNetworkPolicyAloneIsOptional(t *testing.T) {
-	for _, obj := range append(Objects(full()), Secret(full(), testToken)) {
+	for _, obj := range append(Objects(full(), Revision(full())), Secret(full(), testToken)) {
 		kind := obj.GetObjectKind().GroupVersionKind().Kind
 		t.Run(kind+" "+obj.GetName(), func(t *testing.T) {
 			g := NewWithT(t)
@@ -689,7 +689,7 @@ func TestLeftoversAreWhatWasPutThere(t *testing.T) {
 	// The agent makes its Lease itself. The namespace stays, and with it what
 	// Kubernetes would make anew.
 	want := []string{"Lease/cattle-fleet-system/fleet-agent"}
-	for _, obj := range append(Objects(full()), Secret(full(), testToken)) {
+	for _, obj := range append(Objects(full(), Revision(full())), Secret(full(), testToken)) {
 		if obj.GetName() != "default" && obj.GetName() != Namespace {
 			want = append(want, key(obj))
 		}

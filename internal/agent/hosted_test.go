@@ -67,7 +67,7 @@ func someDestinations() []Destination {
 // writtenHosted returns all that is written for a hosted agent: in the workload cluster
 // first, then on the management cluster.
 func writtenHosted(in Input) []client.Object {
-	return append(Objects(in), Secret(in, ""),
+	return append(Objects(in, Revision(in)), Secret(in, ""),
 		HostedNetworkPolicy(in, someHosting(), someDestinations()),
 		HostedSecret(in, someHosting(), testToken),
 		HostedDeployment(in, someHosting()),
@@ -77,7 +77,7 @@ func writtenHosted(in Input) []client.Object {
 func TestAHostedAgentReadsInTheWorkloadClusterAndRunsNothingThere(t *testing.T) {
 	g := NewWithT(t)
 	var kinds []string
-	for _, obj := range Objects(hostedEverything()) {
+	for _, obj := range Objects(hostedEverything(), Revision(hostedEverything())) {
 		kinds = append(kinds, obj.GetObjectKind().GroupVersionKind().Kind)
 	}
 	g.Expect(kinds).To(Equal([]string{"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ServiceAccount", "ConfigMap"}))

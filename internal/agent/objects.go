@@ -97,15 +97,18 @@ type Input struct {
 // The typed objects marshal some empty fields. For a server-side apply turn them
 // into what ToUnstructured returns.
 //
+// The Deployment bears revision, which is what Revision returns: to make that takes longer
+// than to make the objects, and who writes them mostly has it.
+//
 // Of an agent that runs on the management cluster they are all that it reads in the
 // workload cluster, and no Deployment.
-func Objects(in Input) []client.Object {
+func Objects(in Input, revision string) []client.Object {
 	if in.Agent.Hosted() {
 		return surroundings(in)
 	}
-	objects := append(surroundings(in), deployment(in))
-	setRevision(objects[len(objects)-1], revision(in, objects))
-	return objects
+	bearer := deployment(in)
+	setRevision(bearer, revision)
+	return append(surroundings(in), bearer)
 }
 
 // surroundings returns what has to be there before the Deployment.

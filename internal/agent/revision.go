@@ -20,7 +20,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,18 +40,13 @@ const revisionDigits = 32
 // and the UID of the cluster namespace aside: 32 hex digits that differ where
 // something has to be written again. A change of these builders changes it too.
 func Revision(in Input) string {
+	bearer := deployment
 	if in.Agent.Hosted() {
-		return revision(in, append(surroundings(in), hostedDeployment(in, Hosting{})))
+		bearer = func(in Input) *appsv1.Deployment { return hostedDeployment(in, Hosting{}) }
 	}
-	return revision(in, append(surroundings(in), deployment(in)))
-}
-
-// revision returns the Revision of in, of which these are the objects but for the Secret,
-// the Deployment last.
-func revision(in Input, objects []client.Object) string {
 	in.ClusterNamespaceUID = ""
-	contents := make([]any, 0, len(objects)+1)
-	for _, obj := range slices.Insert(slices.Clone(objects), len(objects)-1, client.Object(Secret(in, ""))) {
+	var contents []any
+	for _, obj := range append(surroundings(in), Secret(in, ""), bearer(in)) {
 		contents = append(contents, must(ToUnstructured(obj)).Object)
 	}
 	return hash(contents)

@@ -216,7 +216,7 @@ func TestPullSecretsAreCopiesOfThoseThatTheSettingsName(t *testing.T) {
 
 func TestContentOfAPullSecretIsNoPartOfTheRevision(t *testing.T) {
 	g := NewWithT(t)
-	rendered, err := json.Marshal(Objects(everything()))
+	rendered, err := json.Marshal(Objects(everything(), Revision(everything())))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(string(rendered)).NotTo(ContainSubstring("auths"))
 }

@@ -409,7 +409,7 @@ func (o *renderOptions) printWorkload(in *rendering) error {
 		ClusterNamespaceUID: in.namespaceUID,
 		Agent:               in.agent,
 	}
-	objects := agent.Objects(input)
+	objects := agent.Objects(input, agent.Revision(input))
 	last := len(objects) - 1
 	fmt.Fprintf(o.Out, "# The objects of %s on the workload cluster. This holds a credential.\n", in.FleetCluster)
 	return printManifests(o.Out, append(objects[:last:last], agent.Secret(input, token), objects[last]))
