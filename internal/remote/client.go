@@ -235,7 +235,8 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return unwrapped(c.Client.List(unlogged(ctx), list, opts...))
 }
 
-// Apply implements client.Writer.
+// Apply implements client.Writer, but for obj: of that only the kind is left. What has
+// become of the object is not read, since for a push it would be most of the work.
 func (c *Client) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	return unwrapped(c.Client.Apply(unlogged(ctx), obj, opts...))
 }

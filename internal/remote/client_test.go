@@ -269,6 +269,25 @@ func TestEveryMethodAsksForJSONOnlyOverOneConnection(t *testing.T) {
 	}
 }
 
+func TestOfWhatAnApplyReturnsOnlyTheKindIsRead(t *testing.T) {
+	for kind, want := range map[string]string{"Secret": "", "ConfigMap": fleetv1.NotKubernetesReason} {
+		s := server(t, reply(200, jsonType, `{"apiVersion":"v1","kind":"`+kind+`","metadata":{"name":"s","namespace":"n","labels":[]}}`))
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+		object.SetNamespace("n")
+		object.SetName("s")
+		err := connect(t, dialer(), kubeconfig(t, s)).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("capi-fleet"))
+		switch {
+		case want != "":
+			expectReason(t, err, want)
+		case err != nil:
+			t.Error(err)
+		case len(object.Object) != 2 || object.GetKind() != kind:
+			t.Errorf("got %v, want only the kind", object.Object)
+		}
+	}
+}
+
 // TestNothingOfACredentialOrAnAnswerIsLogged holds at the highest verbosity, where
 // client-go logs headers and bodies.
 func TestNothingOfACredentialOrAnAnswerIsLogged(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -37,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -135,6 +137,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !isJSON || !t.isKubernetes(req, body) {
 			return nil, notKubernetes("is not an answer of a Kubernetes API server")
 		}
+		if isApply(req) {
+			body = nothing(req)
+		}
 		return answer(req, resp.StatusCode, body), nil
 	}
 	status, known := cleanStatus(req.Method, resp.StatusCode, body, isJSON)
@@ -170,11 +175,14 @@ func (t *transport) toServer(ctx context.Context, req *http.Request) *http.Reque
 
 // isKubernetes says whether body is an object of the kind that was asked for, which
 // the client's own decoder will read. It reads the same bytes again later, and its
-// errors would quote them.
+// errors would quote them. What an apply returns it does not get to see.
 func (t *transport) isKubernetes(req *http.Request, body []byte) bool {
 	kind, err := kjson.DefaultMetaFactory.Interpret(body)
 	if err != nil || !asked(req, *kind) {
 		return false
+	}
+	if isApply(req) {
+		return true
 	}
 	object, _, err := t.decoder.Decode(body, nil, nil)
 	if err != nil {
@@ -183,6 +191,16 @@ func (t *transport) isKubernetes(req *http.Request, body []byte) bool {
 	// Client-go would make an error of this one, with the server's message.
 	status, isStatus := object.(*metav1.Status)
 	return !isStatus || status.Status == metav1.StatusSuccess
+}
+
+func isApply(req *http.Request) bool {
+	return req.Header.Get("Content-Type") == string(types.ApplyYAMLPatchType)
+}
+
+// nothing returns the object that was asked for with nothing in it but its kind.
+func nothing(req *http.Request) []byte {
+	kind, _ := target(req)
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)
 }
 
 // cleanStatus returns a Status for an answer with an HTTP status above 399 that
