@@ -19,13 +19,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -33,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	fleetv1 "github.com/capi-fleet/capi-fleet/api/v1alpha1"
+	"github.com/capi-fleet/capi-fleet/internal/decide"
 	"github.com/capi-fleet/capi-fleet/internal/fleet"
 	"github.com/capi-fleet/capi-fleet/internal/upstream"
 	"github.com/capi-fleet/capi-fleet/internal/written"
@@ -47,45 +47,60 @@ const workers = 50
 type bare struct {
 	client client.Client
 	light  *light
+	// example is a registration that the manager has made: each is like it.
+	example *fleetv1.FleetRegistration
+	// prefix is that of the names of all registrations and Fleet Clusters: those of the
+	// Clusters are the manager's.
+	prefix string
+}
+
+// newBare returns a client with the manager's rights.
+func newBare(ctx context.Context, l *light, example client.ObjectKey) (*bare, error) {
+	account, err := l.AsManager(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &bare{client: account, light: l, example: &fleetv1.FleetRegistration{}}
+	return b, l.Client.Get(ctx, example, b.example)
+}
+
+// named returns the client for registrations of other names.
+func (b *bare) named(prefix string) *bare {
+	named := *b
+	named.prefix = prefix
+	return &named
 }
 
 // register makes the writes of a registration for each of the Clusters, as many at once as
 // the manager does, and returns how long that took.
-func (b *bare) register(ctx context.Context, clusters []client.ObjectKey) (time.Duration, error) {
+func (b *bare) register(ctx context.Context, clusters []clusterv1.Cluster) (time.Duration, error) {
 	b.light.log("making the same writes with a bare client, for %d clusters", len(clusters))
 	start := time.Now()
-	err := b.each(ctx, clusters, b.registerOne)
+	err := each(ctx, clusters, b.registerOne)
 	return time.Since(start), err
 }
 
-func (b *bare) each(ctx context.Context, clusters []client.ObjectKey, do func(context.Context, client.ObjectKey) error) error {
+func each(ctx context.Context, clusters []clusterv1.Cluster, do func(context.Context, *clusterv1.Cluster) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
-	for _, key := range clusters {
-		group.Go(func() error { return do(ctx, key) })
+	for i := range clusters {
+		group.Go(func() error { return do(ctx, &clusters[i]) })
 	}
 	return group.Wait()
 }
 
-// key of the registration and of the Fleet Cluster: not the Cluster's own, which is the
-// manager's later.
-func (b *bare) key(cluster client.ObjectKey) client.ObjectKey {
-	return client.ObjectKey{Namespace: cluster.Namespace, Name: "bare-" + cluster.Name}
-}
-
-func (b *bare) registerOne(ctx context.Context, cluster client.ObjectKey) error {
-	key := b.key(cluster)
-	registration := bareRegistration(key)
+func (b *bare) registerOne(ctx context.Context, cluster *clusterv1.Cluster) error {
+	registration := b.registration(cluster)
 	if err := b.client.Create(ctx, registration, client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return err
 	}
-	objects := b.objects(key, registration.Spec.RegistrationID)
+	objects := b.objects(registration)
 	for _, o := range objects {
 		if err := b.client.Create(ctx, o, client.FieldOwner(upstream.FieldOwner)); err != nil {
 			return err
 		}
 	}
-	namespace := fleet.ClusterNamespace(key.Namespace, key.Name)
+	namespace := clusterNamespace(registration)
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"namespace":%q}}`, objects[0].GetUID(), namespace)
 	if err := b.client.Status().Patch(ctx, objects[0], client.RawPatch(types.MergePatchType, patch), client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return err
@@ -95,74 +110,76 @@ func (b *bare) registerOne(ctx context.Context, cluster client.ObjectKey) error 
 	if err := b.client.SubResource("token").Create(ctx, account, token); err != nil {
 		return err
 	}
-	if err := b.report(ctx, registration, metav1.ConditionFalse); err != nil {
-		return err
+	// The agent was not heard yet, and then it was.
+	for _, heard := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionTrue} {
+		status := b.example.Status.DeepCopy()
+		status.Namespace = namespace
+		for _, kind := range []string{fleetv1.AgentConnectedCondition, fleetv1.ReadyCondition} {
+			meta.FindStatusCondition(status.Conditions, kind).Status = heard
+		}
+		if err := written.ApplyStatus(ctx, b.client, registration, status, upstream.FieldOwner); err != nil {
+			return err
+		}
 	}
-	if err := b.report(ctx, registration, metav1.ConditionTrue); err != nil {
-		return err
-	}
-	return b.tell(ctx, cluster, condition(fleetv1.FleetRegisteredCondition, metav1.ConditionTrue))
+	return b.tell(ctx, cluster, metav1.Condition{
+		Type: bareRegistered, Status: metav1.ConditionTrue, Reason: "Measured", LastTransitionTime: metav1.Now(),
+	})
 }
 
-// bareRegistration is one like the manager's.
-func bareRegistration(key client.ObjectKey) *fleetv1.FleetRegistration {
-	return &fleetv1.FleetRegistration{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{clusterv1.ClusterNameLabel: key.Name}},
-		Spec: fleetv1.FleetRegistrationSpec{
-			RegistrationID: strconv.FormatUint(rand.Uint64(), 36) + "01234567890123456789012345678901234567"[:38],
-			FleetCluster:   fleetv1.FleetClusterReference(key),
-			SelectedBy:     fleetv1.SelectedBy{Policy: "bare"},
-			Agent: fleetv1.AgentSpec{
-				Image:             "rancher/fleet-agent:v0.15.0",
-				ManagementCluster: fleetv1.ManagementClusterEndpoint{Server: "https://127.0.0.1:6443", CertificateAuthorityData: make([]byte, 800)},
-			},
+// registration returns one like the example, without its status.
+func (b *bare) registration(cluster *clusterv1.Cluster) *fleetv1.FleetRegistration {
+	like := b.example.DeepCopy()
+	registration := &fleetv1.FleetRegistration{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cluster.Namespace, Name: b.prefix + "-" + cluster.Name, Labels: like.Labels,
+			Finalizers: like.Finalizers, OwnerReferences: []metav1.OwnerReference{decide.OwnerReference(cluster)},
 		},
+		Spec: like.Spec,
 	}
+	registration.Spec.RegistrationID = upstream.NewID()
+	registration.Spec.ClusterUID = cluster.UID
+	registration.Spec.FleetCluster = fleetv1.FleetClusterReference(client.ObjectKeyFromObject(registration))
+	return registration
 }
 
-func (b *bare) objects(key client.ObjectKey, id string) []client.Object {
+// clusterNamespace returns the name of the cluster namespace.
+func clusterNamespace(registration *fleetv1.FleetRegistration) string {
+	return fleet.ClusterNamespace(registration.Namespace, registration.Name)
+}
+
+func (b *bare) objects(registration *fleetv1.FleetRegistration) []client.Object {
 	return upstream.Registration{
-		ID: id, FleetCluster: key, Namespace: fleet.ClusterNamespace(key.Namespace, key.Name),
+		ID: registration.Spec.RegistrationID, ClusterUID: registration.Spec.ClusterUID,
+		FleetCluster: client.ObjectKeyFromObject(registration), Namespace: clusterNamespace(registration),
 	}.Objects(env.ManagerNamespace, "")
 }
 
-// report writes a status as large as the manager's.
-func (b *bare) report(ctx context.Context, registration *fleetv1.FleetRegistration, value metav1.ConditionStatus) error {
-	status := fleetv1.FleetRegistrationStatus{
-		Namespace:    fleet.ClusterNamespace(registration.Namespace, registration.Name),
-		NamespaceUID: registration.UID,
-		Workload:     fleetv1.WorkloadStatus{SystemNamespaceUID: registration.UID},
-		Agent:        fleetv1.AgentStatus{Revision: registration.Spec.RegistrationID, NamespaceUID: registration.UID, PushedTime: metav1.Now()},
-		Credential:   fleetv1.CredentialStatus{IssuedTime: metav1.Now(), ExpirationTime: metav1.Now(), ServiceAccountUID: registration.UID},
-	}
-	for _, kind := range []string{
-		fleetv1.ReadyCondition, fleetv1.FleetClusterReadyCondition, fleetv1.WorkloadReachableCondition, fleetv1.AgentDeployedCondition,
-		fleetv1.CredentialsValidCondition, fleetv1.AgentConnectedCondition, fleetv1.SelectedCondition,
-	} {
-		status.Conditions = append(status.Conditions, condition(kind, value))
-	}
-	return written.ApplyStatus(ctx, b.client, registration, &status, upstream.FieldOwner)
-}
+// bareRegistered stands for the condition that the manager writes to Clusters, and bareOwner
+// for the manager as the owner of fields: what is the manager's stays as it is.
+const (
+	bareRegistered = "BareRegistered"
+	bareOwner      = client.FieldOwner("bare-client")
+)
 
-// tell writes conditions of capi-fleet to the Cluster, or takes them away.
-func (b *bare) tell(ctx context.Context, key client.ObjectKey, conditions ...metav1.Condition) error {
+// tell writes conditions to the Cluster, or takes them away.
+func (b *bare) tell(ctx context.Context, cluster *clusterv1.Cluster, conditions ...metav1.Condition) error {
 	status := &struct {
 		Conditions []metav1.Condition `json:"conditions,omitempty"`
 	}{conditions}
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	return written.ApplyStatus(ctx, b.client, cluster, status, upstream.FieldOwner, client.ForceOwnership)
-}
-
-func condition(kind string, value metav1.ConditionStatus) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: value, Reason: "Measured", Message: "Written by the bare client", LastTransitionTime: metav1.Now()}
+	named := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: cluster.Name}}
+	return written.ApplyStatus(ctx, b.client, named, status, bareOwner)
 }
 
 // remove takes away what register made, but for the cluster namespaces, whose end takes
 // Kubernetes longer than all the rest.
-func (b *bare) remove(ctx context.Context, clusters []client.ObjectKey) error {
-	return b.each(ctx, clusters, func(ctx context.Context, cluster client.ObjectKey) error {
-		registration := bareRegistration(b.key(cluster))
-		for _, o := range append(b.objects(b.key(cluster), registration.Spec.RegistrationID), registration) {
+func (b *bare) remove(ctx context.Context, clusters []clusterv1.Cluster) error {
+	return each(ctx, clusters, func(ctx context.Context, cluster *clusterv1.Cluster) error {
+		registration := b.registration(cluster)
+		released := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := b.light.Client.Patch(ctx, registration, released); err != nil {
+			return err
+		}
+		for _, o := range append(b.objects(registration), registration) {
 			if _, stays := o.(*corev1.Namespace); stays {
 				continue
 			}
@@ -170,7 +187,7 @@ func (b *bare) remove(ctx context.Context, clusters []client.ObjectKey) error {
 				return err
 			}
 		}
-		b.light.steps.forget(b.key(cluster))
+		b.light.steps.forget(client.ObjectKeyFromObject(registration))
 		return b.tell(ctx, cluster)
 	})
 }

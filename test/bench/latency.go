@@ -156,7 +156,13 @@ func (b *bench) realClusters(ctx context.Context) (err error) {
 	if inPlace, err = addAtOnce(ctx, lab, steps, "real", b.size.real); err != nil {
 		return err
 	}
-	b.figure(1).addSpread(fmt.Sprintf("real API servers, %d that start at once", b.size.real), inPlaceRow, inPlace, "p50 ≤ 1, p99 ≤ 3")
+	with := fmt.Sprintf("real API servers, %d that start at once", b.size.real)
+	b.figure(1).addSpread(with, inPlaceRow, inPlace, "p50 ≤ 1, p99 ≤ 3")
+	b.log("%d more, with a bare client", b.size.real)
+	if inPlace, err = pushAtOnce(ctx, lab, steps, "bare", b.size.real); err != nil {
+		return err
+	}
+	b.figure(1).addSpread(with, "the same by a bare client, with no manager in between", inPlace, "")
 	return nil
 }
 

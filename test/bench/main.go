@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	report.Arguments = withoutFolders(args)
 	// Those that take the machine's whole power come last, on their own.
 	var failure error
-	for _, part := range []func(context.Context) error{b.genuineClusters, b.besideStock, b.realClusters, b.limitedManager, b.unlimitedManager} {
+	for _, part := range []func(context.Context) error{b.genuineClusters, b.besideStock, b.realClusters, b.throughputs, b.unlimitedManager} {
 		if failure = part(ctx); failure != nil {
 			break
 		}
