@@ -40,12 +40,12 @@ import (
 // pushAtOnce starts API servers together of clusters that nobody registers, and makes the
 // requests of a push to each as soon as it answers: what a machine takes at least that has to
 // start them at the same time.
-func pushAtOnce(ctx context.Context, lab *env.Lab, steps *recorder, name string, count int) ([]time.Duration, error) {
+func pushAtOnce(ctx context.Context, lab *env.Lab, steps *recorder, count int) ([]time.Duration, error) {
 	took := make([]time.Duration, count)
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range count {
 		group.Go(func() error {
-			w, err := lab.AddCluster(ctx, fmt.Sprintf("%s-%d", name, i), env.ClusterOptions{StartLater: true})
+			w, err := lab.AddCluster(ctx, fmt.Sprintf("bare-%d", i), env.ClusterOptions{StartLater: true})
 			if err != nil {
 				return err
 			}

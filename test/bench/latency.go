@@ -159,7 +159,7 @@ func (b *bench) realClusters(ctx context.Context) (err error) {
 	with := fmt.Sprintf("real API servers, %d that start at once", b.size.real)
 	b.figure(1).addSpread(with, inPlaceRow, inPlace, "p50 ≤ 1, p99 ≤ 3")
 	b.log("%d more, with a bare client", b.size.real)
-	if inPlace, err = pushAtOnce(ctx, lab, steps, "bare", b.size.real); err != nil {
+	if inPlace, err = pushAtOnce(ctx, lab, steps, b.size.real); err != nil {
 		return err
 	}
 	b.figure(1).addSpread(with, "the same by a bare client, with no manager in between", inPlace, "")

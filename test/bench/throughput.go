@@ -198,11 +198,13 @@ func (b *bench) share(ctx context.Context, l *light, example client.ObjectKey, h
 	var shares []float64
 	for i := range turns {
 		first, end := b.size.clusters[0]*i/turns, b.size.clusters[0]*(i+1)/turns
-		share, err := l.turn(ctx, writer, fmt.Sprintf("turn-%d", i), have+first, end-first, &written, &managed)
+		twice, once, err := l.turn(ctx, writer, fmt.Sprintf("turn-%d", i), have+first, end-first)
 		if err != nil {
 			return err
 		}
-		shares = append(shares, share)
+		written.add(twice)
+		managed.add(once)
+		shares = append(shares, twice.took.Seconds()/2/once.took.Seconds())
 	}
 	b.throughput(fmt.Sprintf("bare client, %d clusters in %d turns, twice each", managed.registrations, turns), &written)
 	with := fmt.Sprintf("manager, %d clusters in %d turns", managed.registrations, turns)
@@ -215,45 +217,43 @@ func (b *bench) share(ctx context.Context, l *light, example client.ObjectKey, h
 	return nil
 }
 
-// turn has the manager register clusters, and the bare client before and after it, and returns
-// the manager's share of the mean of those two.
-func (l *light) turn(ctx context.Context, writer *bare, policy string, first, count int, written, managed *effort) (float64, error) {
+// turn has the manager register clusters, and the bare client before and after it. It returns
+// what both times took the client, and what it took the manager.
+func (l *light) turn(ctx context.Context, writer *bare, policy string, first, count int) (twice, once *effort, err error) {
 	keys, err := l.add(ctx, policy, first, count, initialized)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	clusters := &clusterv1.ClusterList{}
 	if err := l.Client.List(ctx, clusters, client.MatchingLabels{selectedLabel: policy}); err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	if err := l.stopManager(); err != nil {
-		return 0, err
+		return nil, nil, err
 	}
-	before, err := l.bare(ctx, writer.named(policy+"-before"), clusters.Items)
+	twice, err = l.bare(ctx, writer.named(policy+"-before"), clusters.Items)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	if err := l.startManager(ctx, policy, noLimit...); err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	if _, err := l.idle(ctx, 0); err != nil {
-		return 0, err
+		return nil, nil, err
 	}
-	took, err := l.managed(ctx, policy, keys)
+	once, err = l.managed(ctx, policy, keys)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	if err := l.stopManager(); err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	after, err := l.bare(ctx, writer.named(policy+"-after"), clusters.Items)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
-	written.add(before)
-	written.add(after)
-	managed.add(took)
-	return (before.took + after.took).Seconds() / 2 / took.took.Seconds(), nil
+	twice.add(after)
+	return twice, once, nil
 }
 
 // unlimitedManager measures what a manager without a limit of its own is like that has many
