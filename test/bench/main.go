@@ -59,14 +59,14 @@ type sizes struct {
 	secrets int
 	// window is how long a manager at rest is looked at.
 	window time.Duration
-	// renewals is the time in which all renewals fall due.
-	renewals time.Duration
+	// renewals are the times in which all renewals fall due, one after the other.
+	renewals []time.Duration
 }
 
 // short is just enough to see that every figure comes about.
 var short = sizes{
 	clusters: []int{25, 40}, atOnce: 10, real: 2, singles: 1, genuine: 1, stock: 1, secrets: 100,
-	window: 5 * time.Second, renewals: shortestRenewals,
+	window: 5 * time.Second, renewals: []time.Duration{shortestRenewals},
 }
 
 func main() {
@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.IntVar(&size.stock, "stock", 3, "clusters for each side of figure 7, one after the other")
 	flags.IntVar(&size.secrets, "secrets", 30000, "unrelated Secrets")
 	flags.DurationVar(&size.window, "window", 2*time.Minute, "how long the manager is looked at while it rests")
-	flags.DurationVar(&size.renewals, "renewals", 5*time.Minute, "time in which all renewals fall due; an hour stands for itself")
+	flags.DurationSliceVar(&size.renewals, "renewals", []time.Duration{5 * time.Minute}, "times in which all renewals fall due, the last one also with dead clusters")
 	flags.IntSliceVar(&numbers, "figures", []int{1, 2, 3, 4, 5, 6, 7}, "figures to measure")
 	flags.StringVar(&fleets.controller, "fleet-controller", "", "Fleet's own controller, a program, for figure 7")
 	flags.StringVar(&fleets.agent, "fleet-agent", "", "Fleet's own agent, a program, for figure 7")
@@ -152,8 +152,8 @@ func (s *sizes) check() error {
 	switch {
 	case len(s.clusters) == 0 || !slices.IsSorted(s.clusters) || s.clusters[0] < deadShare:
 		return fmt.Errorf("--clusters: want ascending numbers of at least %d", deadShare)
-	case s.renewals < shortestRenewals:
-		return fmt.Errorf("--renewals: want at least %s", shortestRenewals)
+	case len(s.renewals) == 0 || slices.Min(s.renewals) < shortestRenewals:
+		return fmt.Errorf("--renewals: want times of at least %s", shortestRenewals)
 	case min(s.atOnce, s.real, s.singles, s.genuine, s.stock, s.secrets) < 1 || s.window <= 0:
 		return errors.New("every number must be at least 1")
 	}

@@ -52,11 +52,14 @@ const (
 	deadShare = 5
 )
 
-// renewals lets all tokens fall due in the window, first with all clusters alive, then with
-// every fifth of them dead, and measures how late those of the living are renewed.
+// renewals lets all tokens fall due in each of the times, and in the last one again with every
+// fifth cluster dead, and measures how late those of the living are renewed.
 func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey) error {
-	if err := b.renewAll(ctx, l, keys, nil, fmt.Sprintf("%d clusters alive", len(keys))); err != nil {
-		return err
+	var window time.Duration
+	for _, window = range b.size.renewals {
+		if err := b.renewAll(ctx, l, keys, nil, window, fmt.Sprintf("%d clusters alive", len(keys))); err != nil {
+			return err
+		}
 	}
 	var alive, dead []client.ObjectKey
 	for i, key := range keys {
@@ -70,16 +73,17 @@ func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey)
 		return err
 	}
 	defer l.revive(dead)
-	return b.renewAll(ctx, l, alive, dead, fmt.Sprintf("%d of %d dead", len(dead), len(keys)))
+	return b.renewAll(ctx, l, alive, dead, window, fmt.Sprintf("%d of %d dead", len(dead), len(keys)))
 }
 
-func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.ObjectKey, how string) error {
+func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.ObjectKey, window time.Duration, how string) error {
 	all := len(alive) + len(dead)
 	// What is aged too late, on a slow machine, is due only then, and what it cost is missed.
 	lead := 5*time.Second + time.Duration(all)*100*time.Millisecond
 	begin := time.Now().Add(lead).Truncate(time.Second)
-	l.log("letting %d tokens fall due in %s, %s", all, b.size.renewals, how)
-	due, err := l.ageTokens(ctx, slices.Concat(alive, dead), begin, b.size.renewals)
+	with := fmt.Sprintf("%s, all due in %s", how, window)
+	l.log("letting %d tokens fall due: %s", all, with)
+	due, err := l.ageTokens(ctx, slices.Concat(alive, dead), begin, window)
 	if err != nil {
 		return fmt.Errorf("aging the tokens: %w", err)
 	}
@@ -88,7 +92,7 @@ func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.Obj
 	if err != nil {
 		return err
 	}
-	pause(ctx, time.Until(begin.Add(b.size.renewals)))
+	pause(ctx, time.Until(begin.Add(window)))
 	var renewed map[client.ObjectKey]time.Time
 	err = poll(ctx, func() (bool, error) {
 		renewed = l.renewed(alive, begin)
@@ -101,21 +105,20 @@ func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.Obj
 	if err != nil {
 		return err
 	}
-	b.reportRenewals(how, alive, begin, due, renewed, u)
-	b.figure(6).add(b.renewalsWith(how), "Deployments written", float64(l.deploymentWrites(alive, begin)), "", "0")
+	b.reportRenewals(with, alive, begin, window, due, renewed, u)
+	b.figure(6).add(with, "Deployments written", float64(l.deploymentWrites(alive, begin)), "", "0")
 	return nil
 }
 
-func (b *bench) reportRenewals(how string, alive []client.ObjectKey, begin time.Time, due, renewed map[client.ObjectKey]time.Time, u *usage) {
+func (b *bench) reportRenewals(with string, alive []client.ObjectKey, begin time.Time, window time.Duration, due, renewed map[client.ObjectKey]time.Time, u *usage) {
 	var late []time.Duration
 	var tenths [10]float64
 	for _, key := range alive {
 		// A renewal that is due within the second counts as in time: tokens know no less.
 		late = append(late, max(0, renewed[key].Sub(due[key])))
-		tenths[min(max(int(10*renewed[key].Sub(begin)/b.size.renewals), 0), 9)]++
+		tenths[min(max(int(10*renewed[key].Sub(begin)/window), 0), 9)]++
 	}
 	f := b.figure(6)
-	with := b.renewalsWith(how)
 	f.addSpread(with, "due ► new token in place, the living", late, "")
 	f.add(with, "renewals of the living", float64(len(alive)), "", "")
 	f.add(with, "fewest renewals in a tenth of the time", slices.Min(tenths[:]), "", "")
@@ -126,10 +129,6 @@ func (b *bench) reportRenewals(how string, alive []client.ObjectKey, begin time.
 	f.add(with, "tokens requested", float64(count(u.writes, func(e kube.Event) bool { return e.Subresource == "token" })), "", "")
 	f.add(with, "connections that workload clusters took", float64(u.dials), "", "")
 	f.add(with, "memory (RSS)", u.rss, "MiB", "")
-}
-
-func (b *bench) renewalsWith(how string) string {
-	return fmt.Sprintf("%s, all due in %s", how, b.size.renewals)
 }
 
 // ageTokens makes the tokens older than they are, in the agents' Secrets and in the
