@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	capilabels "sigs.k8s.io/cluster-api/util/labels"
@@ -167,7 +168,7 @@ func (r *Reconciler) allClusters(ctx context.Context, _ client.Object) []reconci
 
 func (r *Reconciler) clusters(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	list := &clusterv1.ClusterList{}
-	if err := r.Client.List(ctx, list, opts...); err != nil {
+	if err := r.Client.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to list Clusters")
 		return nil
 	}
@@ -323,7 +324,7 @@ func (r *Reconciler) decide(ctx context.Context, from client.Reader, cluster *cl
 		return decide.Selection{}, fmt.Errorf("reading namespace %s: %w", cluster.Namespace, err)
 	}
 	policies := &fleetv1.FleetRegistrationPolicyList{}
-	if err := from.List(ctx, policies); err != nil {
+	if err := from.List(ctx, policies, client.UnsafeDisableDeepCopy); err != nil {
 		return decide.Selection{}, fmt.Errorf("listing FleetRegistrationPolicies: %w", err)
 	}
 	in := decide.SelectionInput{
@@ -335,7 +336,10 @@ func (r *Reconciler) decide(ctx context.Context, from client.Reader, cluster *cl
 	if reg != nil {
 		in.Current, in.Targeting = &reg.Spec.SelectedBy, reg.Spec.Targeting
 	}
-	return decide.Select(in), nil
+	selection := decide.Select(in)
+	// The others are the cache's, and nobody needs them any more.
+	selection.Policy = selection.Policy.DeepCopy()
+	return selection, nil
 }
 
 // reportLabel tells the Cluster's owner about a label that cannot be read, once
@@ -444,7 +448,8 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 		wanted = *reg.Spec.Agent.DeepCopy()
 		fillIn(&wanted, found)
 	}
-	desired := reg.DeepCopy()
+	// What both have in common is not looked at when they are compared.
+	desired := ptr.To(*reg)
 	desired.Spec.ClusterUID = cluster.UID
 	if selection.By != nil {
 		desired.Spec.SelectedBy = *selection.By
@@ -462,11 +467,11 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 	} else {
 		waits, err = r.takeAgent(ctx, reg, desired, wanted, selection)
 	}
-	if err != nil || equality.Semantic.DeepEqual(reg.Spec, desired.Spec) {
+	if err != nil || equality.Semantic.DeepEqual(&reg.Spec, &desired.Spec) {
 		return waits, err
 	}
 	patch := client.MergeFromWithOptions(reg, client.MergeFromWithOptimisticLock{})
-	given := !equality.Semantic.DeepEqual(reg.Spec.Agent, desired.Spec.Agent)
+	given := !equality.Semantic.DeepEqual(&reg.Spec.Agent, &desired.Spec.Agent)
 	if err := r.Client.Patch(ctx, desired, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return waits, fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}

@@ -35,7 +35,7 @@ import (
 type SelectionInput struct {
 	// ClusterLabels and NamespaceLabels are those of the Cluster and its Namespace.
 	ClusterLabels, NamespaceLabels map[string]string
-	// Policies are all there are, in any order.
+	// Policies are all there are, in any order. They are read only.
 	Policies []fleetv1.FleetRegistrationPolicy
 	// BuiltInPolicy says whether the built-in policy is on.
 	BuiltInPolicy bool
@@ -50,7 +50,7 @@ type Selection struct {
 	// By is what selects the Cluster; nil means that nothing does.
 	By *fleetv1.SelectedBy
 	// Policy is the policy of By, or where nothing selects the Cluster any more the one
-	// that did. Nil means the built-in one, or one that is gone.
+	// that did, out of those of the input. Nil means the built-in one, or one that is gone.
 	Policy *fleetv1.FleetRegistrationPolicy
 	// Reason is one of the Selected condition, Message says more where nothing
 	// selects the Cluster.
@@ -118,13 +118,13 @@ func selectBy(in SelectionInput) Selection {
 	}
 
 	for _, policy := range byPrecedence(in.Policies, in.Current) {
-		matched, err := matches(&policy, in, label)
+		matched, err := matches(policy, in, label)
 		if err != nil || !matched {
 			continue
 		}
 		return selected(&fleetv1.SelectedBy{
-			Policy: policy.Name, Label: usedLabel(&policy, label), NamespaceSelector: namespaceSelector(&policy),
-		}, &policy)
+			Policy: policy.Name, Label: usedLabel(policy, label), NamespaceSelector: namespaceSelector(policy),
+		}, policy)
 	}
 	ownedByNamed := in.Current != nil && in.Current.Policy != ""
 	if in.BuiltInPolicy && label.value == "true" && !ownedByNamed {
@@ -260,15 +260,18 @@ func ValidateSelectors(policy *fleetv1.FleetRegistrationPolicy) error {
 // byPrecedence returns the policies with the one that wins first. Of equal priority that
 // is the one that has the Cluster: age decides about new ones, or a policy that is deleted
 // and applied again would lose its Clusters to another.
-func byPrecedence(policies []fleetv1.FleetRegistrationPolicy, current *fleetv1.SelectedBy) []fleetv1.FleetRegistrationPolicy {
-	has := func(policy fleetv1.FleetRegistrationPolicy) int {
+func byPrecedence(policies []fleetv1.FleetRegistrationPolicy, current *fleetv1.SelectedBy) []*fleetv1.FleetRegistrationPolicy {
+	has := func(policy *fleetv1.FleetRegistrationPolicy) int {
 		if current != nil && current.Policy == policy.Name {
 			return 0
 		}
 		return 1
 	}
-	sorted := slices.Clone(policies)
-	slices.SortFunc(sorted, func(a, b fleetv1.FleetRegistrationPolicy) int {
+	sorted := make([]*fleetv1.FleetRegistrationPolicy, 0, len(policies))
+	for i := range policies {
+		sorted = append(sorted, &policies[i])
+	}
+	slices.SortFunc(sorted, func(a, b *fleetv1.FleetRegistrationPolicy) int {
 		return cmp.Or(
 			cmp.Compare(b.Spec.Priority, a.Spec.Priority),
 			cmp.Compare(has(a), has(b)),

@@ -209,10 +209,10 @@ const (
 // that it does not say.
 type fleetSettings struct {
 	server string
-	ca     []byte
-	// caBroken is set where apiServerCA is there and not base64.
-	caBroken bool
-	tlsMode  string
+	// ca is what ParseCA returned of apiServerCA, caErr why there is none.
+	ca      []byte
+	caErr   error
+	tlsMode string
 
 	registry                  string
 	image                     string
@@ -243,7 +243,12 @@ func parseFleetSettings(config string) (fleetSettings, error) {
 
 	var s fleetSettings
 	s.server = fields.server("apiServerURL")
-	s.ca, s.caBroken = fields.base64("apiServerCA")
+	switch ca, broken := fields.base64("apiServerCA"); {
+	case broken:
+		s.caErr = errors.New("is not base64")
+	case len(ca) > 0:
+		s.ca, s.caErr = ParseCA(ca)
+	}
 	s.tlsMode = fields.oneOf("agentTLSMode", tlsModeStrict, tlsModeSystemStore)
 	s.registry = strings.TrimRight(fields.image("systemDefaultRegistry"), "/")
 	s.image = withRegistry(s.registry, fields.image("agentImage"))

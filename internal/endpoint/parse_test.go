@@ -25,6 +25,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net/url"
 	"strings"
@@ -245,8 +246,8 @@ func TestParseFleetSettings(t *testing.T) {
 		"registry is missing":     {`{"systemDefaultRegistry":"r.example.com/","agentImage":"rancher/agent"}`, fleetSettings{registry: "r.example.com", image: "r.example.com/rancher/agent"}},
 		"registry is a name part": {`{"systemDefaultRegistry":"r","agentImage":"rancher/agent"}`, fleetSettings{registry: "r", image: "r/rancher/agent"}},
 		"registry without image":  {`{"systemDefaultRegistry":"r.example.com"}`, fleetSettings{registry: "r.example.com"}},
-		"CA is not base64":        {`{"apiServerCA":"-----BEGIN"}`, fleetSettings{caBroken: true}},
-		"CA is no text":           {`{"apiServerCA":{}}`, fleetSettings{caBroken: true}},
+		"CA is not base64":        {`{"apiServerCA":"-----BEGIN"}`, fleetSettings{caErr: errors.New("is not base64")}},
+		"CA is no text":           {`{"apiServerCA":{}}`, fleetSettings{caErr: errors.New("is not base64")}},
 		"URL is no text":          {`{"apiServerURL":{}}`, fleetSettings{server: "{}"}},
 		"one bad field spoils no other": {
 			`{"agentImage":"agent","agentCheckinInterval":"soon","garbageCollectionInterval":"1h"}`,

@@ -270,19 +270,12 @@ func (r *Resolver) fromFleet(settings fleetSettings) (fleetv1.ManagementClusterE
 			Message: fmt.Sprintf("apiServerURL in key %q of ConfigMap %s is not valid: %v", fleetConfigKey, r.fleetConfig(), err),
 		}
 	}
-	endpoint := fleetv1.ManagementClusterEndpoint{Server: settings.server}
-	if settings.caBroken {
-		return none, caUnavailable("apiServerCA in key %q of ConfigMap %s is not base64", fleetConfigKey, r.fleetConfig())
+	if settings.caErr != nil {
+		return none, caUnavailable("apiServerCA in key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), settings.caErr)
 	}
-	if len(settings.ca) == 0 {
-		return endpoint, nil
-	}
-	ca, err := ParseCA(settings.ca)
-	if err != nil {
-		return none, caUnavailable("apiServerCA in key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), err)
-	}
-	endpoint.CertificateAuthorityData = r.pinned(ca, settings.tlsMode)
-	return endpoint, nil
+	return fleetv1.ManagementClusterEndpoint{
+		Server: settings.server, CertificateAuthorityData: r.pinned(settings.ca, settings.tlsMode),
+	}, nil
 }
 
 // fromClusterInfo returns the address that the management cluster tells of itself.
