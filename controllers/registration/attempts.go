@@ -35,9 +35,14 @@ import (
 const (
 	firstRetry     = 500 * time.Millisecond
 	settleRetryCap = 250 * time.Millisecond
-	eagerRetryCap  = 500 * time.Millisecond
 	youngRetryCap  = 5 * time.Second
 	oldRetryCap    = 2 * time.Minute
+
+	// eagerRetryFloor and eagerRetryCap bound the pause between two tries of a control plane
+	// that is waited for and refuses. In between it is eagerSpacing for each of those.
+	eagerRetryFloor = 200 * time.Millisecond
+	eagerRetryCap   = time.Second
+	eagerSpacing    = 5 * time.Millisecond
 
 	// refusedTime is how long a try takes at most that says at once that there is nothing yet.
 	refusedTime = time.Second
@@ -63,6 +68,8 @@ const (
 type attempts struct {
 	mu    sync.Mutex
 	byKey map[types.NamespacedName]*attempt
+	// lastTurn is the turn of the last one of those that wait eagerly.
+	lastTurn time.Time
 }
 
 // attempt is what is remembered of one cluster. The controller handles an object
@@ -120,6 +127,21 @@ func (a *attempts) forget(key types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.byKey, key)
+}
+
+// eagerPause returns how long a control plane that is waited for, and refuses connections,
+// waits for its next turn, and books that. The more there are, the longer: a try is cheap, but
+// not many are.
+func (a *attempts) eagerPause(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lastTurn.Before(now) || a.lastTurn.Sub(now) > eagerRetryCap {
+		a.lastTurn = now
+	}
+	if turn := a.lastTurn.Add(eagerSpacing); turn.Sub(now) <= eagerRetryCap {
+		a.lastTurn = turn
+	}
+	return max(eagerRetryFloor, a.lastTurn.Sub(now))
 }
 
 // listen notes what the registration's Fleet Cluster says of heartbeats.

@@ -17,6 +17,7 @@ limitations under the License.
 package registration
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -53,6 +54,45 @@ func TestRetriesOfManyClustersAreSpread(t *testing.T) {
 		seen[(&attempt{}).failed(epoch, 0, youngRetryCap)] = true
 	}
 	NewWithT(t).Expect(len(seen)).To(BeNumerically(">", 10))
+}
+
+func TestTheMoreAreWaitedForTheLongerEachWaits(t *testing.T) {
+	const seconds = 10
+	for _, tt := range []struct{ clusters, fewest, most int }{
+		{1, 4, 5},
+		{10, 45, 50},
+		{100, 190, 210},
+		{1000, 950, 1050},
+	} {
+		t.Run(strconv.Itoa(tt.clusters), func(t *testing.T) {
+			var all attempts
+			next := make([]time.Time, tt.clusters)
+			tries := 0
+			for at := epoch; at.Before(epoch.Add(2 * seconds * time.Second)); at = at.Add(time.Millisecond) {
+				for i := range next {
+					if next[i].After(at) {
+						continue
+					}
+					next[i] = at.Add(all.eagerPause(at))
+					if !at.Before(epoch.Add(seconds * time.Second)) {
+						tries++
+					}
+				}
+			}
+			g := NewWithT(t)
+			g.Expect(tries / seconds).To(BeNumerically(">=", tt.fewest))
+			g.Expect(tries / seconds).To(BeNumerically("<=", tt.most))
+		})
+	}
+}
+
+func TestNobodyWaitsForAClockThatWasSetBack(t *testing.T) {
+	g := NewWithT(t)
+	var all attempts
+	for range 1000 {
+		all.eagerPause(epoch.Add(time.Hour))
+	}
+	g.Expect(all.eagerPause(epoch)).To(Equal(eagerRetryFloor))
 }
 
 func TestAHintMakesTheNextTryDueAndStartsAnew(t *testing.T) {

@@ -134,11 +134,11 @@ func (r *Reconciler) failedVisit(s *scope) time.Duration {
 	took := now.Sub(s.now)
 	switch {
 	case s.registration.Status.Agent.Revision == "":
-		return s.attempt.failed(now, 0, r.retryCap(s))
+		return s.attempt.failed(now, 0, r.retryCap(s, now))
 	case took >= hangTime:
 		return s.attempt.failed(now, took, oldRetryCap)
 	}
-	return s.attempt.failed(now, took, r.retryCap(s))
+	return s.attempt.failed(now, took, r.retryCap(s, now))
 }
 
 func managementClusterUnknown(reg *fleetv1.FleetRegistration) string {
@@ -218,17 +218,18 @@ func hint(s *scope) string {
 	return strings.Join(parts, "|")
 }
 
-// retryCap returns how long the next try has to wait at most. A control plane that
+// retryCap returns how long the next try has to wait at most, and books its turn where it
+// takes turns with others. A control plane that
 // is waited for and says so at once, by refusing the connection, is tried often: it
 // costs the management cluster nothing, and hardly a worker. One that has begun to
 // answer is as good as there.
-func (r *Reconciler) retryCap(s *scope) time.Duration {
+func (r *Reconciler) retryCap(s *scope, now time.Time) time.Duration {
 	waiting := s.workloadReachable != nil && s.workloadReachable.reason == fleetv1.WaitingForControlPlaneReason
 	switch {
 	case waiting && !s.attempt.answered.IsZero() && s.now.Sub(s.attempt.answered) <= settleTime:
 		return settleRetryCap
-	case waiting && r.Clock.Since(s.now) < refusedTime:
-		return eagerRetryCap
+	case waiting && now.Sub(s.now) < refusedTime:
+		return max(now.Sub(s.now), r.attempts.eagerPause(now))
 	case s.now.Sub(s.cluster.CreationTimestamp.Time) < youngAge:
 		return youngRetryCap
 	}

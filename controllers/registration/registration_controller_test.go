@@ -282,8 +282,8 @@ func TestAnEndpointThatAnsweredOnceIsNotTriedAllTheTime(t *testing.T) {
 		want     time.Duration
 	}{
 		{"answered just now", time.Second, 0, settleRetryCap},
-		{"answered a minute ago", time.Minute, 0, eagerRetryCap},
-		{"refuses slowly", time.Minute, 900 * time.Millisecond, eagerRetryCap},
+		{"answered a minute ago", time.Minute, 0, eagerRetryFloor},
+		{"refuses slowly", time.Minute, 900 * time.Millisecond, 900 * time.Millisecond},
 		{"does not say at once", time.Minute, time.Second, oldRetryCap},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -291,8 +291,8 @@ func TestAnEndpointThatAnsweredOnceIsNotTriedAllTheTime(t *testing.T) {
 			s.cluster = livingCluster()
 			s.workloadReachable = &finding{reason: fleetv1.WaitingForControlPlaneReason}
 			s.attempt.answered = epoch.Add(-tt.answered)
-			r := &Reconciler{Clock: testclock.NewFakePassiveClock(epoch.Add(tt.took))}
-			NewWithT(t).Expect(r.retryCap(s)).To(Equal(tt.want))
+			r := &Reconciler{}
+			NewWithT(t).Expect(r.retryCap(s, epoch.Add(tt.took))).To(Equal(tt.want))
 		})
 	}
 }

@@ -82,7 +82,7 @@ func (r *Reconciler) takeAgent(ctx context.Context, reg, desired *fleetv1.FleetR
 		desired.Spec.Agent = previous
 		return false, nil
 	}
-	if equality.Semantic.DeepEqual(&reg.Spec.Agent, &wanted) {
+	if equality.Semantic.DeepEqual(reg.Spec.Agent, wanted) {
 		if !decide.Changing(reg) {
 			delete(t.previous, key)
 		}

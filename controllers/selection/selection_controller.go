@@ -337,7 +337,7 @@ func (r *Reconciler) decide(ctx context.Context, from client.Reader, cluster *cl
 		in.Current, in.Targeting = &reg.Spec.SelectedBy, reg.Spec.Targeting
 	}
 	selection := decide.Select(in)
-	// The others are the cache's, and nobody needs them any more.
+	// It is the cache's, and what is written is made from it.
 	selection.Policy = selection.Policy.DeepCopy()
 	return selection, nil
 }
@@ -448,7 +448,8 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 		wanted = *reg.Spec.Agent.DeepCopy()
 		fillIn(&wanted, found)
 	}
-	// What both have in common is not looked at when they are compared.
+	// It shares all that it has with reg: fields are replaced as a whole, and what they hold
+	// is not changed.
 	desired := ptr.To(*reg)
 	desired.Spec.ClusterUID = cluster.UID
 	if selection.By != nil {
@@ -467,11 +468,11 @@ func (r *Reconciler) update(ctx context.Context, cluster *clusterv1.Cluster, reg
 	} else {
 		waits, err = r.takeAgent(ctx, reg, desired, wanted, selection)
 	}
-	if err != nil || equality.Semantic.DeepEqual(&reg.Spec, &desired.Spec) {
+	if err != nil || equality.Semantic.DeepEqual(reg.Spec, desired.Spec) {
 		return waits, err
 	}
 	patch := client.MergeFromWithOptions(reg, client.MergeFromWithOptimisticLock{})
-	given := !equality.Semantic.DeepEqual(&reg.Spec.Agent, &desired.Spec.Agent)
+	given := !equality.Semantic.DeepEqual(reg.Spec.Agent, desired.Spec.Agent)
 	if err := r.Client.Patch(ctx, desired, patch, client.FieldOwner(upstream.FieldOwner)); err != nil {
 		return waits, fmt.Errorf("updating FleetRegistration %s: %w", client.ObjectKeyFromObject(reg), err)
 	}

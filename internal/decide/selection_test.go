@@ -267,10 +267,14 @@ func TestSelectAtRandom(t *testing.T) {
 	g.Expect(min(selectedByName, selectedByBuiltIn, notSelected, optedOut)).To(BeNumerically(">", 100))
 }
 
-func TestSelectLeavesTheOrderOfItsInput(t *testing.T) {
-	in := SelectionInput{ClusterLabels: label("true"), Policies: []fleetv1.FleetRegistrationPolicy{policy("b"), policy("a")}}
-	Select(in)
-	NewWithT(t).Expect(in.Policies[0].Name).To(Equal("b"))
+func TestSelectLeavesItsPoliciesAsTheyAre(t *testing.T) {
+	policies := []fleetv1.FleetRegistrationPolicy{policy("b", namespaces(nil)), policy("a", clusters(map[string]string{"tier": "edge"}))}
+	before := (&fleetv1.FleetRegistrationPolicyList{Items: policies}).DeepCopy().Items
+
+	Select(SelectionInput{ClusterLabels: label("true"), Policies: policies})
+	Select(SelectionInput{Current: &fleetv1.SelectedBy{Policy: "a"}, Policies: policies})
+
+	NewWithT(t).Expect(policies).To(Equal(before))
 }
 
 func TestValidateSelectors(t *testing.T) {

@@ -209,7 +209,7 @@ const (
 // that it does not say.
 type fleetSettings struct {
 	server string
-	// ca is what ParseCA returned of apiServerCA, caErr why there is none.
+	// ca are the certificates of apiServerCA, caErr why there are none.
 	ca      []byte
 	caErr   error
 	tlsMode string

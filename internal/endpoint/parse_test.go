@@ -247,6 +247,7 @@ func TestParseFleetSettings(t *testing.T) {
 		"registry is a name part": {`{"systemDefaultRegistry":"r","agentImage":"rancher/agent"}`, fleetSettings{registry: "r", image: "r/rancher/agent"}},
 		"registry without image":  {`{"systemDefaultRegistry":"r.example.com"}`, fleetSettings{registry: "r.example.com"}},
 		"CA is not base64":        {`{"apiServerCA":"-----BEGIN"}`, fleetSettings{caErr: errors.New("is not base64")}},
+		"CA is no certificate":    {`{"apiServerCA":"AAAA"}`, fleetSettings{caErr: errors.New("holds no certificate in PEM form")}},
 		"CA is no text":           {`{"apiServerCA":{}}`, fleetSettings{caErr: errors.New("is not base64")}},
 		"URL is no text":          {`{"apiServerURL":{}}`, fleetSettings{server: "{}"}},
 		"one bad field spoils no other": {

@@ -274,7 +274,7 @@ func (r *Resolver) fromFleet(settings fleetSettings) (fleetv1.ManagementClusterE
 		return none, caUnavailable("apiServerCA in key %q of ConfigMap %s %v", fleetConfigKey, r.fleetConfig(), settings.caErr)
 	}
 	return fleetv1.ManagementClusterEndpoint{
-		Server: settings.server, CertificateAuthorityData: r.pinned(settings.ca, settings.tlsMode),
+		Server: settings.server, CertificateAuthorityData: settings.ca,
 	}, nil
 }
 
@@ -346,6 +346,7 @@ func (r *Resolver) parse(ctx context.Context, text string) *parsedSettings {
 	}
 	parsed := &parsedSettings{text: text}
 	parsed.settings, parsed.err = parseFleetSettings(text)
+	parsed.settings.ca = r.pinned(parsed.settings.ca, parsed.settings.tlsMode)
 	previous := r.parsed.Swap(parsed)
 	if ignored := parsed.settings.ignored; len(ignored) > 0 && (previous == nil || previous.text != text) {
 		ctrl.LoggerFrom(ctx).Info("Ignoring fields of Fleet's configuration that have no usable value",

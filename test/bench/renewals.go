@@ -55,8 +55,7 @@ const (
 // renewals lets all tokens fall due in each of the times, and in the last one again with every
 // fifth cluster dead, and measures how late those of the living are renewed.
 func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey) error {
-	var window time.Duration
-	for _, window = range b.size.renewals {
+	for _, window := range b.size.renewals {
 		if err := b.renewAll(ctx, l, keys, nil, window, fmt.Sprintf("%d clusters alive", len(keys))); err != nil {
 			return err
 		}
@@ -73,7 +72,8 @@ func (b *bench) renewals(ctx context.Context, l *light, keys []client.ObjectKey)
 		return err
 	}
 	defer l.revive(dead)
-	return b.renewAll(ctx, l, alive, dead, window, fmt.Sprintf("%d of %d dead", len(dead), len(keys)))
+	last := b.size.renewals[len(b.size.renewals)-1]
+	return b.renewAll(ctx, l, alive, dead, last, fmt.Sprintf("%d of %d dead", len(dead), len(keys)))
 }
 
 func (b *bench) renewAll(ctx context.Context, l *light, alive, dead []client.ObjectKey, window time.Duration, how string) error {
