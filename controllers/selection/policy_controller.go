@@ -42,8 +42,9 @@ import (
 )
 
 const (
-	// policyStatusInterval is the least time between two writes to the status of a
-	// policy: a thousand registrations that become ready are not a thousand writes.
+	// policyStatusInterval is the least time between two looks at the registrations of a
+	// policy that is as it was: a thousand that become ready, or whose tokens are renewed,
+	// are not a thousand writes, nor a thousand looks at a thousand.
 	policyStatusInterval = 5 * time.Second
 
 	// unwatchedInterval is how often the ConfigMap or Secret that a policy names for
@@ -63,7 +64,13 @@ type policyReconciler struct {
 	endpoint *endpoint.Resolver
 	clock    clock.PassiveClock
 
-	reported sync.Map // name of a policy ► time of the last look
+	looks sync.Map // name of a policy ► its last look
+}
+
+// look is when a policy's registrations were looked at, and which generation it had.
+type look struct {
+	at         time.Time
+	generation int64
 }
 
 // policyNameOf is the index of registrations by their policy, empty for the built-in one.
@@ -109,15 +116,16 @@ func (r *policyReconciler) all(ctx context.Context, _ client.Object) []reconcile
 func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	policy := &fleetv1.FleetRegistrationPolicy{}
 	if err := r.client.Get(ctx, req.NamespacedName, policy); err != nil {
-		r.reported.Delete(req.Name)
+		r.looks.Delete(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	now := r.clock.Now()
-	if last, ok := r.reported.Load(req.Name); ok {
-		if wait := policyStatusInterval - now.Sub(last.(time.Time)); wait > 0 {
+	if last, ok := r.looks.Load(req.Name); ok && last.(look).generation == policy.Generation {
+		if wait := policyStatusInterval - now.Sub(last.(look).at); wait > 0 {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 	}
+	r.looks.Store(req.Name, look{at: now, generation: policy.Generation})
 	status, err := r.status(ctx, policy)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -134,7 +142,6 @@ func (r *policyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if equality.Semantic.DeepEqual(policy.Status, status) {
 		return result, nil
 	}
-	r.reported.Store(req.Name, now)
 	err = written.ApplyStatus(ctx, r.client, policy, &status, upstream.FieldOwner, client.ForceOwnership)
 	return result, client.IgnoreNotFound(err)
 }

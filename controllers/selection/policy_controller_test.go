@@ -166,6 +166,17 @@ func TestAPolicysStatusIsWrittenOnChangeAndAtMostOnceInFiveSeconds(t *testing.T)
 	e.clock.SetTime(epoch.Add(time.Hour))
 	g.Expect(reconcile()).To(BeZero())
 	g.Expect(e.writes).To(HaveLen(2), "nothing changed")
+
+	g.Expect(e.api.Create(t.Context(), member(3, metav1.ConditionTrue))).To(Succeed())
+	e.clock.SetTime(epoch.Add(time.Hour + time.Second))
+	g.Expect(reconcile()).To(Equal(4*time.Second), "a look that finds nothing new counts too")
+	g.Expect(e.writes).To(HaveLen(2))
+
+	changed := e.policyNow(t)
+	changed.Generation++
+	g.Expect(e.api.Update(t.Context(), changed)).To(Succeed())
+	g.Expect(reconcile()).To(BeZero(), "who changes a policy sees at once what comes of it")
+	g.Expect(e.policyNow(t).Status.Matched).To(HaveValue(BeEquivalentTo(2)))
 }
 
 func TestAPolicyThatIsGoneIsNoError(t *testing.T) {
